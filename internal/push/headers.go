@@ -1,0 +1,105 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+)
+
+// Metadata headers of payload unwrapping, in Go's canonical form.
+// Source: https://docs.cloud.google.com/pubsub/docs/payload-unwrapping
+const (
+	headerPrefix       = "X-Goog-Pubsub-"
+	headerMessageID    = headerPrefix + "Message-Id"
+	headerPublishTime  = headerPrefix + "Publish-Time"
+	headerOrderingKey  = headerPrefix + "Ordering-Key"
+	headerSubscription = headerPrefix + "Subscription-Name"
+)
+
+// isUnwrapped reports whether the body is the payload itself. Such a payload is
+// not looked into: it may itself have the form of an envelope, and its
+// attributes may be those of a CloudEvent.
+func isUnwrapped(h http.Header) bool {
+	return len(h[headerMessageID]) > 0
+}
+
+// readMetadata fills all of m but its data.
+func readMetadata(h http.Header, m *Message) error {
+	m.ID = h.Get(headerMessageID)
+	m.OrderingKey = h.Get(headerOrderingKey)
+	m.Subscription = h.Get(headerSubscription)
+	m.Attributes = attributes(h)
+	if m.ID == "" {
+		return errors.New("header x-goog-pubsub-message-id is empty")
+	}
+	published, err := time.Parse(time.RFC3339Nano, h.Get(headerPublishTime))
+	if err != nil {
+		return errors.New("header x-goog-pubsub-publish-time is absent or not an RFC 3339 time")
+	}
+	m.PublishTime = published.UTC()
+	return nil
+}
+
+func attributes(h http.Header) map[string]string {
+	var attrs map[string]string
+	for name, values := range h {
+		if len(values) == 0 || isTransport(name) {
+			continue
+		}
+		if attrs == nil {
+			attrs = make(map[string]string)
+		}
+		attrs[strings.ToLower(name)] = values[0]
+	}
+	return attrs
+}
+
+// isTransport reports whether a header is written by Pub/Sub, by the proxies on
+// the way or by the platform, rather than from an attribute. Content-Type is
+// not among them: of a CloudEvent it says the type of the data.
+func isTransport(name string) bool {
+	switch name {
+	case "Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language",
+		"Authorization", "Proxy-Authorization", "X-Serverless-Authorization", "Cookie",
+		"Connection", "Keep-Alive", "Content-Length", "Content-Encoding", "Transfer-Encoding",
+		"Te", "Trailer", "Upgrade", "Expect", "Host", "From", "User-Agent",
+		"Forwarded", "Via", "Function-Execution-Id",
+		"Traceparent", "Tracestate", "X-Cloud-Trace-Context":
+		return true
+	}
+	for _, prefix := range []string{headerPrefix, "X-Forwarded-", "X-Appengine-", "X-Google-", "X-Envoy-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func isCloudEvent(h http.Header) bool {
+	return len(h["Ce-Specversion"]) > 0 || len(h["Ce-Id"]) > 0
+}
+
+// checkCloudEvent reads the event's attributes with the SDK's binding for one
+// request. The SDK's receiver is not used: it pairs requests wrongly when
+// several are under way (cloudevents/sdk-go#1224).
+func checkCloudEvent(h http.Header) error {
+	msg := cehttp.NewMessage(h, nil)
+	if msg.ReadEncoding() != binding.EncodingBinary {
+		return errors.New("CloudEvent headers without a known ce-specversion and a content type of their own")
+	}
+	event, err := binding.ToEvent(context.Background(), msg)
+	if err != nil {
+		return errors.New("CloudEvent attributes cannot be read")
+	}
+	if event.Validate() != nil {
+		// The SDK's texts quote values.
+		return fmt.Errorf("CloudEvent attributes are not valid in version %s", event.SpecVersion())
+	}
+	return nil
+}
