@@ -1,0 +1,285 @@
+package push_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+)
+
+// begin starts a request and returns where its status will be.
+func begin(wg *sync.WaitGroup, h http.Handler, r *http.Request) *int {
+	status := new(int)
+	wg.Go(func() {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		*status = w.Code
+	})
+	synctest.Wait()
+	return status
+}
+
+// request is an unwrapped delivery of n bytes, or of n bytes without a declared
+// length.
+func request(n int, declared bool) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", n)))
+	r.Header = unwrappedHeader()
+	if !declared {
+		r.ContentLength = -1
+	}
+	return r
+}
+
+// unreadable fails the test when a body is read.
+type unreadable struct{ t *testing.T }
+
+func (u unreadable) Read([]byte) (int, error) {
+	u.t.Error("a body was read before its request was admitted")
+	return 0, io.EOF
+}
+
+func TestAdmissionBoundsRequestsUnderWayInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		var mu sync.Mutex
+		var order []int64
+		h := push.Handler(push.Config{Cap: 1000, MaxRequestBytes: 7000, Logger: quiet()},
+			func(_ context.Context, d *push.Delivery) error {
+				mu.Lock()
+				order = append(order, d.Size)
+				mu.Unlock()
+				<-finish
+				return nil
+			})
+		var wg sync.WaitGroup
+		begin(&wg, h, request(600, true))  // 4,200 of 7,000
+		begin(&wg, h, request(399, true))  // 2,793
+		begin(&wg, h, request(1000, true)) // 7,000: waits
+		begin(&wg, h, request(1, true))    // 7 are free, but it does not overtake
+		expect := func(when string, want ...int64) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(order, want) {
+				t.Fatalf("%s: admitted %v, want %v", when, order, want)
+			}
+		}
+		expect("at first", 600, 399)
+		finish <- struct{}{}
+		expect("with one of two finished", 600, 399)
+		finish <- struct{}{}
+		expect("with nothing else under way", 600, 399, 1000)
+		finish <- struct{}{}
+		expect("at last", 600, 399, 1000, 1)
+		close(finish)
+		wg.Wait()
+	})
+}
+
+func TestLargeRequestGoesAloneAndOneWithoutLengthReservesTheCap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, declared := range []bool{true, false} {
+			finish := make(chan struct{})
+			var running atomic.Int64
+			h := push.Handler(push.Config{Cap: 1000, MaxRequestBytes: 5000, Logger: quiet()},
+				func(context.Context, *push.Delivery) error {
+					running.Add(1)
+					<-finish
+					return nil
+				})
+			var wg sync.WaitGroup
+			n := 1000 // seven times that is over the bound
+			if !declared {
+				n = 1
+			}
+			begin(&wg, h, request(n, declared))
+			begin(&wg, h, request(1, true))
+			if n := running.Load(); n != 1 {
+				t.Errorf("declared=%t: %d under way, want it alone", declared, n)
+			}
+			close(finish)
+			wg.Wait()
+		}
+	})
+}
+
+func TestRequestNotAdmittedInTimeIsRefusedUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		h := push.Handler(push.Config{Cap: 1000, MaxRequestBytes: 7000, AdmissionWait: 5 * time.Second, Logger: quiet()},
+			func(context.Context, *push.Delivery) error { <-finish; return nil })
+		var wg sync.WaitGroup
+		first := begin(&wg, h, request(1000, true))
+
+		refused := request(10, true)
+		refused.Body = io.NopCloser(unreadable{t})
+		start := time.Now()
+		second := begin(&wg, h, refused)
+		left, cancel := context.WithCancel(t.Context())
+		gone := request(10, true).WithContext(left)
+		gone.Body = io.NopCloser(unreadable{t})
+		begin(&wg, h, gone)
+		cancel()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if *second != http.StatusTooManyRequests || time.Since(start) != 5*time.Second {
+			t.Errorf("answered %d after %v", *second, time.Since(start))
+		}
+		close(finish)
+		wg.Wait()
+		if *first != http.StatusNoContent {
+			t.Errorf("the admitted request was answered %d", *first)
+		}
+		// Everything reserved was given back.
+		if third := begin(&wg, h, request(1000, true)); *third != http.StatusNoContent {
+			t.Errorf("a later request was answered %d", *third)
+		}
+		wg.Wait()
+	})
+}
+
+func TestBudgetEndsTheDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := push.Handler(push.Config{Budget: 270 * time.Second, Logger: quiet()},
+			func(ctx context.Context, _ *push.Delivery) error { <-ctx.Done(); return ctx.Err() })
+		var wg sync.WaitGroup
+		start := time.Now()
+		status := begin(&wg, h, request(1, true))
+		wg.Wait()
+		if *status != http.StatusServiceUnavailable || time.Since(start) != 270*time.Second {
+			t.Errorf("answered %d after %v", *status, time.Since(start))
+		}
+	})
+}
+
+// oneConn is a listener that accepts one connection.
+type oneConn struct {
+	conn chan net.Conn
+	done chan struct{}
+}
+
+func (l oneConn) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+func (l oneConn) Close() error   { close(l.done); return nil }
+func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestBodyThatTricklesInHoldsItsReservationNoLongerThanTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &http.Server{Handler: push.Handler(
+			push.Config{MaxRequestBytes: 1, Budget: 30 * time.Second, Logger: quiet()},
+			func(context.Context, *push.Delivery) error { t.Error("delivered"); return nil })}
+		l := oneConn{make(chan net.Conn), make(chan struct{})}
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = srv.Serve(l) })
+		client, server := net.Pipe()
+		l.conn <- server
+
+		start := time.Now()
+		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != http.StatusRequestTimeout || time.Since(start) != 30*time.Second {
+			t.Errorf("answered %d after %v", resp.StatusCode, time.Since(start))
+		}
+		client.Close()
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestGateRefusesNewRequestsAndWaitsForThoseInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gate push.Gate
+		finish := make(chan struct{})
+		h := gate.Wrap(push.Handler(push.Config{Logger: quiet()},
+			func(context.Context, *push.Delivery) error { <-finish; return nil }))
+		var wg sync.WaitGroup
+		inFlight := begin(&wg, h, request(1, true))
+
+		drained := make(chan error, 1)
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), push.DrainSeconds*time.Second)
+			defer cancel()
+			drained <- gate.Drain(ctx)
+		})
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request(1, true))
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Connection") != "close" {
+			t.Errorf("while draining answered %d, Connection %q", w.Code, w.Header().Get("Connection"))
+		}
+		select {
+		case err := <-drained:
+			t.Fatalf("drained with a request in flight: %v", err)
+		default:
+		}
+		finish <- struct{}{}
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if *inFlight != http.StatusNoContent {
+			t.Errorf("the request in flight was answered %d", *inFlight)
+		}
+		if err := gate.Drain(t.Context()); err != nil {
+			t.Errorf("draining again: %v", err)
+		}
+	})
+}
+
+func TestDrainGivesUpAtItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gate push.Gate
+		finish := make(chan struct{})
+		h := gate.Wrap(push.Handler(push.Config{Logger: quiet()},
+			func(context.Context, *push.Delivery) error { <-finish; return nil }))
+		var wg sync.WaitGroup
+		begin(&wg, h, request(1, true))
+		begin(&wg, h, request(1, true))
+
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), push.DrainSeconds*time.Second)
+		defer cancel()
+		err := gate.Drain(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 requests") {
+			t.Errorf("drain: %v", err)
+		}
+		if time.Since(start) != 9*time.Second {
+			t.Errorf("gave up after %v, want 9s", time.Since(start))
+		}
+		close(finish)
+		wg.Wait()
+	})
+}
+
+func TestIdleGateDrainsAtOnce(t *testing.T) {
+	var gate push.Gate
+	if err := gate.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
