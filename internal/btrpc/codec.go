@@ -1,0 +1,143 @@
+package btrpc
+
+import (
+	"errors"
+	"fmt"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// outcomes takes MutateRowsResponse messages straight from the wire into errs: the
+// generated message would cost two allocations for each entry that was applied.
+type outcomes struct {
+	errs             []error
+	answered, failed bool
+	rate             *RateLimit
+}
+
+// codec is the protobuf codec, but for outcomes.
+type codec struct{ encoding.CodecV2 }
+
+var useCodec = grpc.ForceCodecV2(codec{encoding.GetCodecV2(grpcproto.Name)})
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	out, ok := v.(*outcomes)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	return out.read(buf.ReadOnlyData())
+}
+
+// Field numbers of google.bigtable.v2.MutateRowsResponse and its Entry.
+const (
+	fieldEntries   = 1
+	fieldRateLimit = 3
+	fieldIndex     = 1
+	fieldStatus    = 2
+)
+
+var errMalformed = errors.New("malformed MutateRowsResponse")
+
+func (o *outcomes) read(b []byte) error {
+	o.answered = true
+	return fields(b, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) error {
+		switch {
+		case num == fieldEntries && typ == protowire.BytesType:
+			return o.entry(value)
+		case num == fieldRateLimit && typ == protowire.BytesType:
+			return o.rateLimit(value)
+		}
+		return nil
+	})
+}
+
+func (o *outcomes) entry(b []byte) error {
+	var index uint64
+	var st []byte
+	err := fields(b, func(num protowire.Number, typ protowire.Type, value []byte, n uint64) error {
+		switch {
+		case num == fieldIndex && typ == protowire.VarintType:
+			index = n
+		case num == fieldStatus && typ == protowire.BytesType:
+			st = value
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if index >= uint64(len(o.errs)) {
+		return fmt.Errorf("%w: index %d of %d entries", errMalformed, index, len(o.errs))
+	}
+	return o.set(int(index), st)
+}
+
+// set keeps the first outcome that an entry gets, unless a later one is a failure:
+// success is only what nothing contradicts.
+func (o *outcomes) set(i int, st []byte) error {
+	var err error
+	if len(st) > 0 {
+		s := new(spb.Status)
+		if err := proto.Unmarshal(st, s); err != nil {
+			return fmt.Errorf("%w: status: %w", errMalformed, err)
+		}
+		err = status.ErrorProto(s)
+	}
+	if err != nil {
+		o.failed = true
+	}
+	if o.errs[i] == ErrOmitted || err != nil {
+		o.errs[i] = err
+	}
+	return nil
+}
+
+func (o *outcomes) rateLimit(b []byte) error {
+	var info bigtablepb.RateLimitInfo
+	if err := proto.Unmarshal(b, &info); err != nil {
+		return fmt.Errorf("%w: rate limit: %w", errMalformed, err)
+	}
+	o.rate = &RateLimit{Period: max(0, info.GetPeriod().AsDuration()), Factor: info.GetFactor()}
+	return nil
+}
+
+// fields calls f for each field of a message: with its bytes, or its number where
+// it is a varint.
+func fields(b []byte, f func(protowire.Number, protowire.Type, []byte, uint64) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		var value []byte
+		var varint uint64
+		switch typ {
+		case protowire.BytesType:
+			value, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			varint, n = protowire.ConsumeVarint(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return errMalformed
+		}
+		if err := f(num, typ, value, varint); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}

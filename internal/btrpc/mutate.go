@@ -1,0 +1,117 @@
+package btrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+)
+
+// ErrOmitted is the outcome of an entry of which a complete response says nothing.
+// Whether it was applied is not known.
+var ErrOmitted = errors.New("the service's response omits the entry")
+
+// End is what an attempt leaves behind beside its outcomes.
+type End struct {
+	// Err is how the call ended; nil where the response was complete. Outcomes that
+	// arrived before a failure stand.
+	Err error
+	// Answered: at least one response arrived.
+	Answered bool
+	// Cookies are routing cookies to hand to the next attempt at what failed.
+	Cookies metadata.MD
+	// RateLimit is the last the service sent; nil where it sent none.
+	RateLimit *RateLimit
+}
+
+// RateLimit asks a client to multiply its load by Factor and to leave it so for
+// Period (google.bigtable.v2.RateLimitInfo). Neither is checked.
+type RateLimit struct {
+	Period time.Duration
+	Factor float64
+}
+
+// MutateRows makes one attempt to apply the entries and sets errs[i], for each of
+// them: nil means applied; an entry without an answer gets the call's error or
+// ErrOmitted. An error of which nothing was sent is a *retry.NotSent. errs is as
+// long as entries, which must not be empty.
+func (t *Table) MutateRows(ctx context.Context, cc grpc.ClientConnInterface, entries []*bigtablepb.MutateRowsRequest_Entry, cookies metadata.MD, errs []error) End {
+	for i := range errs {
+		errs[i] = ErrOmitted
+	}
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, t.outgoing(cookies)))
+	defer cancel() // frees the stream however this ends
+	stream, err := cc.NewStream(ctx, &mutateRows, bigtablepb.Bigtable_MutateRows_FullMethodName, useCodec)
+	if err != nil {
+		return failed(&retry.NotSent{Err: err}, errs)
+	}
+	req := &bigtablepb.MutateRowsRequest{TableName: t.name, AppProfileId: t.profile, Entries: entries}
+	if err := stream.SendMsg(req); err != nil && err != io.EOF { // EOF: the status comes with RecvMsg
+		return failed(err, errs)
+	}
+	if err := stream.CloseSend(); err != nil {
+		return failed(err, errs)
+	}
+	return receive(stream, errs)
+}
+
+var mutateRows = grpc.StreamDesc{StreamName: "MutateRows", ServerStreams: true}
+
+func receive(stream grpc.ClientStream, errs []error) End {
+	out := outcomes{errs: errs}
+	for {
+		err := stream.RecvMsg(&out)
+		if err == nil {
+			continue
+		}
+		end := End{Answered: out.answered, RateLimit: out.rate}
+		if err != io.EOF {
+			end = fail(end, err, errs)
+		}
+		if end.Err != nil || out.failed {
+			header, _ := stream.Header()
+			end.Cookies = cookiesOf(header, stream.Trailer())
+		}
+		return end
+	}
+}
+
+func failed(err error, errs []error) End { return fail(End{}, err, errs) }
+
+// fail gives the call's error to every entry that has no outcome.
+func fail(end End, err error, errs []error) End {
+	end.Err = err
+	for i, e := range errs {
+		if e == ErrOmitted {
+			errs[i] = err
+		}
+	}
+	return end
+}
+
+// MutateUnless makes one attempt to apply the mutations of row unless the filter
+// yields a cell of it (CheckAndMutateRow). Both answers of the service are success.
+func (t *Table) MutateUnless(ctx context.Context, cc grpc.ClientConnInterface, row *bigtablepb.MutateRowsRequest_Entry, unless *bigtablepb.RowFilter, cookies metadata.MD) End {
+	ctx = metadata.NewOutgoingContext(ctx, t.outgoing(cookies))
+	var header, trailer metadata.MD
+	err := cc.Invoke(ctx, bigtablepb.Bigtable_CheckAndMutateRow_FullMethodName, t.CheckAndMutate(row, unless),
+		new(bigtablepb.CheckAndMutateRowResponse), grpc.Header(&header), grpc.Trailer(&trailer))
+	if err != nil {
+		return End{Err: err, Cookies: cookiesOf(header, trailer)}
+	}
+	return End{Answered: true}
+}
+
+// CheckAndMutate is the request that MutateUnless sends.
+func (t *Table) CheckAndMutate(row *bigtablepb.MutateRowsRequest_Entry, unless *bigtablepb.RowFilter) *bigtablepb.CheckAndMutateRowRequest {
+	return &bigtablepb.CheckAndMutateRowRequest{
+		TableName: t.name, AppProfileId: t.profile, RowKey: row.GetRowKey(),
+		PredicateFilter: unless, FalseMutations: row.GetMutations(),
+	}
+}
