@@ -178,7 +178,7 @@ func (h *handler) verdict(ctx context.Context, d *Delivery) (status int) {
 	defer func() {
 		if v := recover(); v != nil {
 			h.cfg.Logger.ErrorContext(ctx, "delivery panicked and is refused",
-				"panic", panicText(v), "stack", panicStack(), "message", d.Message)
+				"panic", panicText(v), "stack", panicStack(), "delivery", d.Message)
 			status = http.StatusInternalServerError
 		}
 	}()
