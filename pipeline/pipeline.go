@@ -1,0 +1,280 @@
+// Package pipeline guarantees that a Pipeline it returns says only what the
+// pipeline file may say: every name it refers to exists, every value is within
+// its bounds, and every part knows the line and column it came from. It reads no
+// files and evaluates no expressions.
+package pipeline
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/cell"
+)
+
+// Pos is a place in a pipeline file. Line and Column count from 1; a zero Line
+// means that the value was not written but is a default.
+type Pos struct {
+	File         string
+	Line, Column int
+}
+
+// String returns file:line:column.
+func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// Expr is a CEL expression as it stands in the file. Pos is where its source text
+// starts; Exact says that offsets within Source are offsets in the file (a plain
+// scalar, or a block scalar by line), so that an error inside it can be placed.
+type Expr struct {
+	Source string
+	Place  string // as in write.mappings[0].rowKey
+	Pos    Pos
+	Exact  bool
+}
+
+// IsZero reports whether the file has no such expression.
+func (e Expr) IsZero() bool { return e.Source == "" }
+
+// TableRef names one Bigtable table.
+type TableRef struct{ Project, Instance, Table string }
+
+// String returns the table's full resource name.
+func (t TableRef) String() string {
+	return "projects/" + t.Project + "/instances/" + t.Instance + "/tables/" + t.Table
+}
+
+// Pipeline is a whole file.
+type Pipeline struct {
+	Name            string
+	CredentialsFile string
+	Tables          []*Table // in the file's order
+	Write           *Write   // nil where the file has none
+	Scans           []*Scan
+	Changes         []*Change
+	Tests           []*Test
+}
+
+// Table is one entry of tables: a schema, and the table or tables that have it.
+type Table struct {
+	Name              string // the name used in the file
+	Pos               Pos
+	Project, Instance string
+	ID                string         // empty where IDFrom computes it
+	IDFrom            Expr           // a text expression over the record
+	IDMatches         *regexp.Regexp // every computed id matches it; nil for a literal id
+	Key               cell.Encoding
+	AppProfile        string
+	Create            Create
+	NullString        string
+	Families          []*Family
+}
+
+// Family returns the declared family of that name, or nil.
+func (t *Table) Family(name string) *Family {
+	for _, f := range t.Families {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Create says what happens when the table is missing.
+type Create string
+
+// Values of Create.
+const (
+	CreateNever    Create = "never"
+	CreateIfNeeded Create = "if-needed"
+)
+
+// Family is a declared column family.
+type Family struct {
+	Name      string
+	Pos       Pos
+	GC        *GCRule // nil: collect nothing
+	Aggregate Aggregate
+	Columns   []*Column
+}
+
+// Encoding returns the declared encoding of a qualifier: bytes where it is undeclared.
+func (f *Family) Encoding(qualifier string) cell.Encoding {
+	for _, c := range f.Columns {
+		if c.Qualifier == qualifier {
+			return c.Encoding
+		}
+	}
+	return cell.Encoding{Kind: cell.Bytes}
+}
+
+// Column is a declared column. Qualifier holds literal bytes.
+type Column struct {
+	Qualifier string
+	Pos       Pos
+	Encoding  cell.Encoding
+}
+
+// Aggregate is the type of an aggregate family; empty for an ordinary one.
+type Aggregate string
+
+// Values of Aggregate, all of int64 inputs.
+const (
+	NoAggregate  Aggregate = ""
+	AggregateSum Aggregate = "sum"
+	AggregateMin Aggregate = "min"
+	AggregateMax Aggregate = "max"
+	AggregateHLL Aggregate = "hll"
+)
+
+// GCRule is a garbage-collection rule. Exactly one field is set; a composite has
+// at least two rules.
+type GCRule struct {
+	MaxVersions  int
+	MaxAge       time.Duration
+	Union        []*GCRule
+	Intersection []*GCRule
+}
+
+// Policy is what happens to a record that can never be written or that nothing takes.
+type Policy string
+
+// Values of Policy. Skip stands only in onUnmatched, Drop only elsewhere.
+const (
+	PolicyFail       Policy = "fail"
+	PolicySkip       Policy = "skip"
+	PolicyDrop       Policy = "drop"
+	PolicyDeadLetter Policy = "dead-letter"
+)
+
+// Format is how records lie in a message.
+type Format string
+
+// Values of Format.
+const (
+	FormatJSON       Format = "json"
+	FormatNDJSON     Format = "ndjson"
+	FormatCloudEvent Format = "cloudevent"
+	FormatMutation   Format = "mutation"
+)
+
+// Write is the write section.
+type Write struct {
+	Pos         Pos
+	Format      Format
+	Skip        Expr
+	Mappings    []*Mapping
+	OnUnmatched Policy
+	OnFailure   Policy
+	Ordered     bool
+	Limits      Limits
+	Repair      Repair
+}
+
+// Limits bounds what one instance of the write function holds.
+type Limits struct {
+	Batch                 Batch
+	InFlight              InFlight
+	ConsecutiveRejections int // 0: unlimited
+	InstanceClients       int
+	TableIdle             time.Duration
+}
+
+// Batch bounds one MutateRows request. MaxBytes is in bytes; Concurrency is calls
+// in flight per table.
+type Batch struct {
+	MaxEntries  int
+	MaxBytes    int64
+	Concurrency int
+}
+
+// InFlight bounds what is accepted and not yet answered, over all tables, in
+// entries and bytes.
+type InFlight struct {
+	MaxEntries      int
+	MaxBytes        int64
+	MaxRequestBytes int64
+}
+
+// Repair is how a missing table or family is waited for.
+type Repair struct {
+	InitialBackoff, MaxBackoff time.Duration
+	MaxAttempts                int
+}
+
+// Dedupe is how a second delivery is recognised.
+type Dedupe string
+
+// Values of Dedupe.
+const (
+	DedupeNone   Dedupe = "none"
+	DedupeWindow Dedupe = "window"
+	DedupeMarker Dedupe = "marker"
+)
+
+// Mapping makes rows of records. Index is its place in the list.
+type Mapping struct {
+	Name         string
+	Index        int
+	Pos          Pos
+	When         Expr
+	ForEach      Expr
+	Table        *Table
+	RowKey       Expr
+	Timestamp    Expr // zero: the message's publish time, truncated to the millisecond
+	Dedupe       Dedupe
+	DedupeID     Expr // zero: message.id
+	MarkerFamily *Family
+	Mutations    []*Mutation
+}
+
+// MutationKind is the one operation of a mutation.
+type MutationKind string
+
+// Values of MutationKind.
+const (
+	Set            MutationKind = "set"
+	Add            MutationKind = "add"
+	Merge          MutationKind = "merge"
+	DeleteColumns  MutationKind = "deleteColumns"
+	DeleteFamilies MutationKind = "deleteFamilies"
+	DeleteRow      MutationKind = "deleteRow"
+)
+
+// Replace says which older versions a set removes first.
+type Replace string
+
+// Values of Replace.
+const (
+	ReplaceNothing Replace = ""
+	ReplaceOlder   Replace = "older"
+	ReplaceAll     Replace = "all"
+)
+
+// Mutation is one operation on the row. Which fields are used depends on Kind.
+type Mutation struct {
+	Pos         Pos
+	When        Expr
+	Kind        MutationKind
+	Cells       []Assignment // Set, Add, Merge: in the file's order
+	Replace     Replace      // Set
+	Columns     []ColumnRef  // DeleteColumns
+	From, To    Expr         // DeleteColumns: [from, to); both zero: up to and with the record's time
+	AllVersions bool         // DeleteColumns
+	Tombstone   bool         // DeleteColumns: a null cell at the record's time is written too
+	Families    []*Family    // DeleteFamilies
+}
+
+// Assignment gives one cell its value. Qualifier holds literal bytes.
+type Assignment struct {
+	Family    *Family
+	Qualifier string
+	Encoding  cell.Encoding
+	Value     Expr
+}
+
+// ColumnRef names a column of a declared family. Qualifier holds literal bytes.
+type ColumnRef struct {
+	Family    *Family
+	Qualifier string
+	Pos       Pos
+}
