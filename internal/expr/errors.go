@@ -1,0 +1,240 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Error is a fault of one expression, at load or at run time. Message holds no data
+// of the record.
+type Error struct {
+	Pos     pipeline.Pos
+	Place   string
+	Message string
+}
+
+// Error says where the fault is and what it is.
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %s", e.Pos, e.Place, e.Message) }
+
+// Errors are all faults of one expression, in its order.
+type Errors []*Error
+
+// Error joins the faults, one a line.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// errorAt places a fault: within the expression where its text stands in the file as
+// it is, at its start otherwise.
+func errorAt(e pipeline.Expr, loc common.Location, message string) *Error {
+	pos := e.Pos
+	if e.Exact && loc != nil && loc.Line() > 0 {
+		pos.Line += loc.Line() - 1
+		pos.Column += loc.Column()
+	}
+	return &Error{Pos: pos, Place: e.Place, Message: message}
+}
+
+var (
+	noOverload = regexp.MustCompile(`^found no matching overload for '(.+)' applied to '(.*)'$`)
+	undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
+)
+
+// compileErrors translates what the checker says into what the reader can act on.
+func compileErrors(e pipeline.Expr, found []*cel.Error) Errors {
+	out := make(Errors, 0, len(found))
+	for _, f := range found {
+		out = append(out, errorAt(e, f.Location, translate(f.Message)))
+	}
+	return out
+}
+
+// plainTypes turns CEL's names of types into the ones that pipeline.md uses.
+func plainTypes(text string) string {
+	return strings.NewReplacer("google.protobuf.Timestamp", "timestamp", "google.protobuf.Duration", "duration", "optional_type(", "optional(").Replace(text)
+}
+
+func translate(message string) string {
+	message = plainTypes(message)
+	if m := noOverload.FindStringSubmatch(message); m != nil {
+		return overloadMessage(m[1], splitTypes(m[2]))
+	}
+	if m := undeclared.FindStringSubmatch(message); m != nil {
+		return undeclaredMessage(m[1])
+	}
+	if strings.HasPrefix(message, "Syntax error: ") {
+		return "syntax error: " + strings.TrimPrefix(message, "Syntax error: ")
+	}
+	return message
+}
+
+func undeclaredMessage(name string) string {
+	switch head, _, _ := strings.Cut(name, "."); head {
+	case "item":
+		return "item is known only inside a mapping that has forEach"
+	case "message":
+		return "message has the fields id, publishTime, orderingKey, attributes and subscription"
+	}
+	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it: %q; a field of the record is event.%s", name, name, name)
+}
+
+// splitTypes cuts "(string, map(string, dyn))" or "string.(int)" at its top-level commas.
+func splitTypes(s string) []string {
+	if recv, args, ok := strings.Cut(s, ".("); ok {
+		return append([]string{recv}, splitTypes("("+args)...)
+	}
+	s = strings.TrimSuffix(strings.TrimPrefix(s, "("), ")")
+	var out []string
+	depth, start := 0, 0
+	for i, c := range s {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',':
+			if depth == 0 {
+				out = append(out, strings.TrimSpace(s[start:i]))
+				start = i + 1
+			}
+		}
+	}
+	if rest := strings.TrimSpace(s[start:]); rest != "" {
+		out = append(out, rest)
+	}
+	return out
+}
+
+// overloadMessage names the types at hand and the conversion to write.
+func overloadMessage(function string, args []string) string {
+	name := displayName(function)
+	if function == nonNull {
+		return "orValue stands after an optional value: write event.?a.orValue(…)"
+	}
+	message := fmt.Sprintf("%s does not take (%s)", name, strings.Join(args, ", "))
+	if len(args) < 2 || !slices.Contains(args, "string") {
+		if slices.Contains(args, "int") && slices.Contains(args, "double") {
+			return message + ": convert the int with double(…)"
+		}
+		return message
+	}
+	for _, t := range []string{"int", "uint", "double", "bool", "timestamp", "duration"} {
+		if slices.Contains(args, t) {
+			if function == "_+_" {
+				return fmt.Sprintf("%s: convert the %s with string(…)", message, t)
+			}
+			return fmt.Sprintf("%s: convert the text with %s(…)", message, t)
+		}
+	}
+	return message
+}
+
+// displayName turns the interpreter's _+_ into + and @in into in.
+func displayName(function string) string {
+	switch function {
+	case "_?_:_":
+		return "?:"
+	case "_[_]":
+		return "[]"
+	case "@in":
+		return "in"
+	case "-_":
+		return "-"
+	case "!_":
+		return "!"
+	}
+	if op := strings.Trim(function, "_"); strings.HasPrefix(function, "_") && op != "" {
+		return op
+	}
+	return function + "()"
+}
+
+// dataFree lists the interpreter's run-time messages that can hold no value of the record.
+var dataFree = []string{
+	"division by zero", "divide by zero", "modulus by zero", "integer overflow", "unsigned integer overflow",
+	"timestamp overflow", "duration overflow", "optional.none() dereference",
+	"operation cancelled: actual cost limit exceeded", "unsupported key type",
+}
+
+// runtimeError makes an Error of what evaluation returned, without the record's data.
+func (p *Program) runtimeError(vars *Vars, err error) *Error {
+	var loc common.Location
+	var node ast.Expr
+	var failed *types.Err
+	if errors.As(err, &failed) && failed.NodeID() != 0 {
+		loc = p.ast.NativeRep().SourceInfo().GetStartLocation(failed.NodeID())
+		node = findNode(p.ast.NativeRep().Expr(), failed.NodeID())
+	}
+	return errorAt(p.src, loc, p.describe(vars, node, err))
+}
+
+func (p *Program) describe(vars *Vars, node ast.Expr, err error) string {
+	var own *funcError
+	if errors.As(err, &own) {
+		return own.Error()
+	}
+	text := err.Error()
+	if _, key, ok := strings.Cut(text, "no such key: "); ok {
+		if strings.Contains(p.src.Source, key) {
+			return "no such key: " + key
+		}
+		return "no such key"
+	}
+	if strings.Contains(text, "no such overload") {
+		return p.overloadAtRunTime(vars, node)
+	}
+	if strings.Contains(text, "index out of bounds") {
+		return "index out of bounds"
+	}
+	for _, known := range dataFree {
+		if strings.Contains(text, known) {
+			return known
+		}
+	}
+	if node != nil && node.Kind() == ast.CallKind {
+		return displayName(node.AsCall().FunctionName()) + " cannot take this value"
+	}
+	return "cannot be evaluated on this record"
+}
+
+// overloadAtRunTime finds the arguments' types by evaluating each alone: the slow way,
+// taken only for a record that fails.
+func (p *Program) overloadAtRunTime(vars *Vars, node ast.Expr) string {
+	if node == nil || node.Kind() != ast.CallKind {
+		return "an operator or function does not take a value of this type"
+	}
+	call := node.AsCall()
+	args := call.Args()
+	if call.IsMemberFunction() {
+		args = append([]ast.Expr{call.Target()}, args...)
+	}
+	names := make([]string, len(args))
+	for i, arg := range args {
+		names[i] = p.typeOf(vars, arg)
+	}
+	return overloadMessage(call.FunctionName(), names)
+}
+
+func findNode(root ast.Expr, id int64) ast.Expr {
+	var found ast.Expr
+	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
+		if e.ID() == id {
+			found = e
+		}
+	}))
+	return found
+}

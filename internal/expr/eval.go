@@ -1,0 +1,180 @@
+package expr
+
+import (
+	"fmt"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// Absent is the value of optional.none(): there is nothing to write.
+type Absent struct{}
+
+// Eval returns the expression's value as nil, bool, int64, uint64, float64, string,
+// []byte, time.Time, time.Duration, []any, map[string]any or Absent, of the type
+// that the expression was compiled for. Its error is an *Error.
+func (p *Program) Eval(vars *Vars) (any, error) {
+	v, err := p.eval(vars)
+	if err != nil {
+		return nil, p.runtimeError(vars, err)
+	}
+	if p.want != Anything && !p.want.holds(v) {
+		return nil, errorAt(p.src, nil, fmt.Sprintf("is %s, and this place takes %s%s", typeName(v), p.want, p.want.hint(typeName(v))))
+	}
+	return v, nil
+}
+
+// Holds evaluates a condition.
+func (p *Program) Holds(vars *Vars) (bool, error) {
+	v, err := p.Eval(vars)
+	if err != nil {
+		return false, err
+	}
+	return v.(bool), nil
+}
+
+func (p *Program) eval(vars *Vars) (any, error) {
+	if p.fast != nil {
+		if v, ok := p.fast(vars); ok {
+			return v, nil
+		}
+	}
+	v, _, err := p.prog.Eval(vars)
+	if err != nil {
+		return nil, err
+	}
+	return native(v)
+}
+
+func (w Want) holds(v any) bool {
+	switch v.(type) {
+	case bool:
+		return w == Bool || w == Key
+	case string:
+		return w == Text || w == Key
+	case time.Time:
+		return w == Timestamp || w == Key
+	case []any:
+		return w == List
+	case int64, uint64, float64, []byte:
+		return w == Key
+	}
+	return false
+}
+
+// native turns the interpreter's value into a Go value.
+func native(v ref.Val) (any, error) {
+	switch v := v.(type) {
+	case types.String:
+		return string(v), nil
+	case types.Int:
+		return int64(v), nil
+	case types.Bool:
+		return bool(v), nil
+	case types.Bytes:
+		return []byte(v), nil
+	case types.Double:
+		return float64(v), nil
+	case types.Uint:
+		return uint64(v), nil
+	case types.Timestamp:
+		return v.Time, nil
+	case types.Duration:
+		return v.Duration, nil
+	case types.Null:
+		return nil, nil
+	case *types.Optional:
+		if !v.HasValue() {
+			return Absent{}, nil
+		}
+		return native(v.GetValue())
+	case traits.Lister:
+		return nativeList(v)
+	case traits.Mapper:
+		return nativeMap(v)
+	}
+	return nil, failf("a value of type %s cannot be written", v.Type().TypeName())
+}
+
+func nativeList(l traits.Lister) (any, error) {
+	out := []any{}
+	for it := l.Iterator(); it.HasNext() == types.True; {
+		e, err := native(it.Next())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func nativeMap(m traits.Mapper) (any, error) {
+	if object, ok := m.Value().(map[string]any); ok {
+		return object, nil
+	}
+	out := map[string]any{}
+	for it := m.Iterator(); it.HasNext() == types.True; {
+		k := it.Next()
+		name, ok := k.(types.String)
+		if !ok {
+			return nil, failf("a map with a key of type %s is no JSON object", k.Type().TypeName())
+		}
+		e, err := native(m.Get(k))
+		if err != nil {
+			return nil, err
+		}
+		out[string(name)] = e
+	}
+	return out, nil
+}
+
+// typeName names the type of a value as CEL does.
+func typeName(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "bool"
+	case int64:
+		return "int"
+	case uint64:
+		return "uint"
+	case float64:
+		return "double"
+	case string:
+		return "string"
+	case []byte:
+		return "bytes"
+	case time.Time:
+		return "timestamp"
+	case time.Duration:
+		return "duration"
+	case []any:
+		return "list"
+	case Absent:
+		return "absent"
+	}
+	return "map"
+}
+
+// typeOf evaluates one part of the expression to name its type.
+func (p *Program) typeOf(vars *Vars, e ast.Expr) string {
+	part := ast.NewCheckedAST(ast.NewAST(e, p.ast.NativeRep().SourceInfo()), p.ast.NativeRep().TypeMap(), p.ast.NativeRep().ReferenceMap())
+	prog, err := p.env.PlanProgram(part, cel.CostLimit(costLimit))
+	if err != nil {
+		return "dyn"
+	}
+	v, _, err := prog.Eval(vars)
+	if err != nil {
+		return "dyn"
+	}
+	out, err := native(v)
+	if err != nil {
+		return v.Type().TypeName()
+	}
+	return typeName(out)
+}

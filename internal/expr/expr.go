@@ -1,0 +1,182 @@
+// Package expr guarantees that an expression of the pipeline file either fails to
+// load, with its line and column and what to write instead, or evaluates within a
+// cost limit to a value of the type its place asks for. An error at run time quotes
+// nothing but the pipeline file: never a value of the record.
+package expr
+
+import (
+	"fmt"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/ext"
+
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// costLimit bounds one evaluation of an expression that iterates, in CEL's cost
+// units: about one for each operation and each ten bytes of text that it touches.
+// What does not iterate is bounded by its own length and the record's.
+const costLimit = 10_000_000
+
+// maxNesting bounds an expression's parse, so that a hostile file cannot exhaust the stack.
+const maxNesting = 100
+
+// Want is the type that a place in the file asks of its expression.
+type Want int
+
+// What a place can ask for. Anything takes every type, an optional and a null included.
+const (
+	Anything Want = iota
+	Bool
+	Text
+	Timestamp
+	List
+	Key // what can be a row key: text, bytes, or a number under a numeric key encoding
+)
+
+// Env is the vocabulary that expressions of one kind of place share.
+type Env struct{ cel *cel.Env }
+
+// NewRecordEnv returns the vocabulary of write: event, message and raw, and item
+// inside a mapping that has forEach.
+func NewRecordEnv(withItem bool) (*Env, error) {
+	vars := []cel.EnvOption{
+		cel.Variable("event", cel.DynType),
+		cel.Variable("raw", cel.BytesType),
+		cel.Variable("message.id", cel.StringType),
+		cel.Variable("message.publishTime", cel.TimestampType),
+		cel.Variable("message.orderingKey", cel.StringType),
+		cel.Variable("message.attributes", cel.MapType(cel.StringType, cel.StringType)),
+		cel.Variable("message.subscription", cel.StringType),
+	}
+	if withItem {
+		vars = append(vars, cel.Variable("item", cel.DynType))
+	}
+	return newEnv(vars)
+}
+
+func newEnv(vars []cel.EnvOption) (*Env, error) {
+	opts := append(vars,
+		cel.OptionalTypes(),
+		cel.CrossTypeNumericComparisons(true),
+		cel.ParserRecursionLimit(maxNesting),
+		cel.DefaultUTCTimeZone(true),
+		ext.Strings(), ext.Math(), ext.Encoders(),
+	)
+	opts = append(opts, functions()...)
+	env, err := cel.NewEnv(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("building the expression environment: %w", err)
+	}
+	return &Env{cel: env}, nil
+}
+
+// Program is a compiled expression, safe for concurrent use.
+type Program struct {
+	src  pipeline.Expr
+	want Want
+	env  *cel.Env
+	ast  *cel.Ast
+	prog cel.Program
+	fast fastFunc // nil where the expression has no fast form
+}
+
+// Compile parses and type-checks e. Its error is an Errors that names file, line,
+// column and place.
+func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
+	checked, issues := env.cel.Compile(e.Source)
+	if issues.Err() != nil {
+		return nil, compileErrors(e, issues.Errors())
+	}
+	if err := checkCalls(e, checked); err != nil {
+		return nil, err
+	}
+	if err := want.check(e, checked.OutputType()); err != nil {
+		return nil, err
+	}
+	var opts []cel.ProgramOption
+	if iterates(checked.NativeRep()) {
+		opts = append(opts, cel.CostLimit(costLimit))
+	}
+	prog, err := env.cel.Program(checked, opts...)
+	if err != nil {
+		return nil, Errors{errorAt(e, nil, fmt.Sprintf("planning the expression: %v", err))}
+	}
+	return &Program{src: e, want: want, env: env.cel, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr())}, nil
+}
+
+// iterates reports whether evaluation can loop: a macro such as filter or map.
+func iterates(a *ast.AST) bool {
+	found := false
+	ast.PreOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		found = found || e.Kind() == ast.ComprehensionKind
+	}))
+	return found
+}
+
+// Source returns the expression as it stands in the file.
+func (p *Program) Source() pipeline.Expr { return p.src }
+
+// check holds the static type against what the place asks for; dyn is checked when
+// the value is there.
+func (w Want) check(e pipeline.Expr, t *cel.Type) error {
+	if w == Anything || t.Kind() == cel.DynKind {
+		return nil
+	}
+	if strings.HasPrefix(t.String(), "optional_type(") {
+		return Errors{errorAt(e, nil, "is optional, and this place needs a value: add .orValue(…)")}
+	}
+	ok := false
+	switch w {
+	case Bool:
+		ok = t.Kind() == cel.BoolKind
+	case Text:
+		ok = t.Kind() == cel.StringKind
+	case Timestamp:
+		ok = t.Kind() == cel.TimestampKind
+	case List:
+		ok = t.Kind() == cel.ListKind
+	case Key:
+		switch t.Kind() {
+		case cel.StringKind, cel.BytesKind, cel.IntKind, cel.UintKind, cel.DoubleKind, cel.BoolKind, cel.TimestampKind:
+			ok = true
+		}
+	}
+	if ok {
+		return nil
+	}
+	name := plainTypes(t.String())
+	return Errors{errorAt(e, nil, fmt.Sprintf("is of type %s, and this place takes %s%s", name, w, w.hint(name)))}
+}
+
+// String names the type as error messages do.
+func (w Want) String() string {
+	switch w {
+	case Bool:
+		return "a bool"
+	case Text:
+		return "text"
+	case Timestamp:
+		return "a timestamp"
+	case List:
+		return "a list"
+	case Key:
+		return "text or another scalar"
+	}
+	return "any value"
+}
+
+// hint says how to convert from the CEL type named.
+func (w Want) hint(from string) string {
+	switch {
+	case w == Text && (from == "int" || from == "uint" || from == "double" || from == "bool" || from == "timestamp"):
+		return ": convert with string(…)"
+	case w == Timestamp && from == "string":
+		return ": convert with timestamp(…)"
+	case w == Bool:
+		return ": compare it with something, as in event.a == true"
+	}
+	return ""
+}

@@ -1,0 +1,54 @@
+package expr
+
+import (
+	"time"
+
+	"cel.dev/cel-go/cel"
+)
+
+// Message is what expressions see of the Pub/Sub message.
+type Message struct {
+	ID           string
+	PublishTime  time.Time
+	OrderingKey  string
+	Attributes   map[string]string
+	Subscription string
+}
+
+// Vars is what an expression of write can see. Event and Item hold decoded JSON:
+// nil, bool, int64, uint64, float64, string, []any or map[string]any.
+type Vars struct {
+	Event   any
+	Item    any
+	Raw     []byte
+	Message *Message
+}
+
+// ResolveName is for the interpreter.
+func (v *Vars) ResolveName(name string) (any, bool) {
+	switch name {
+	case "event":
+		return v.Event, true
+	case "item":
+		return v.Item, true
+	case "raw":
+		return v.Raw, true
+	case "message.id":
+		return v.Message.ID, true
+	case "message.publishTime":
+		return v.Message.PublishTime, true
+	case "message.orderingKey":
+		return v.Message.OrderingKey, true
+	case "message.attributes":
+		if v.Message.Attributes == nil {
+			return map[string]string{}, true
+		}
+		return v.Message.Attributes, true
+	case "message.subscription":
+		return v.Message.Subscription, true
+	}
+	return nil, false
+}
+
+// Parent is for the interpreter.
+func (v *Vars) Parent() cel.Activation { return nil }
