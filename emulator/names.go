@@ -1,0 +1,36 @@
+package emulator
+
+import (
+	"regexp"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+var (
+	instanceName = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+$`)
+	tableName    = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/tables/[^/]+$`)
+	profileName  = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/appProfiles/[^/]+$`)
+
+	// resourceID and familyID are the patterns that table.proto documents.
+	resourceID = regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]*$`)
+	familyID   = regexp.MustCompile(`^[-_.a-zA-Z0-9]+$`)
+)
+
+func checkName(pattern *regexp.Regexp, field, name string) error {
+	if !pattern.MatchString(name) {
+		return status.Errorf(codes.InvalidArgument, "Error in field '%s' : invalid resource name %q", field, name)
+	}
+	return nil
+}
+
+// instanceOf is the instance that a well-formed resource name lies in.
+func instanceOf(name string) string {
+	parts := strings.SplitN(name, "/", 5)
+	return strings.Join(parts[:min(4, len(parts))], "/")
+}
+
+func tableNotFound(name string) error {
+	return status.Errorf(codes.NotFound, "Table not found: %s", name)
+}
