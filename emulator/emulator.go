@@ -39,6 +39,7 @@ type Emulator struct {
 	clock  clock
 	log    *slog.Logger
 	server *grpc.Server
+	faults faults
 
 	// mu is held for reading by whatever changes state, so that holding it
 	// for writing sees a state that no change is half-way through.
@@ -93,6 +94,8 @@ func (e *Emulator) newServer() *grpc.Server {
 		grpc.WaitForHandlers(true),
 		grpc.InitialWindowSize(1<<20),
 		grpc.InitialConnWindowSize(8<<20),
+		grpc.UnaryInterceptor(e.unary),
+		grpc.StreamInterceptor(e.stream),
 	)
 	bigtablepb.RegisterBigtableServer(s, &dataService{e: e})
 	adminpb.RegisterBigtableTableAdminServer(s, &tableAdmin{e: e})

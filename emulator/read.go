@@ -72,7 +72,7 @@ func (d *dataService) ReadRows(req *bigtablepb.ReadRowsRequest, stream bigtablep
 		filter:   f,
 		limit:    req.RowsLimit,
 		scanned:  flags.LastScannedRowResponses,
-		chunks:   chunker{send: stream.Send},
+		chunks:   chunker{send: stream.Send, perMessage: cutting(stream.Context())},
 		rows:     rows,
 		spans:    spans,
 		reversed: req.Reversed,
@@ -135,6 +135,12 @@ type scan struct {
 	out      []filter.Out
 	silent   int // rows filtered out since the client heard of one
 	err      error
+}
+
+// cutting reports whether a fault counts the stream's messages.
+func cutting(ctx context.Context) bool {
+	f := faultOf(ctx)
+	return f != nil && f.Cut
 }
 
 // silentRows is after how many filtered rows the client is told how far the

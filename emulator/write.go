@@ -1,13 +1,16 @@
 package emulator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator/internal/store"
 )
@@ -67,26 +70,47 @@ func (d *dataService) MutateRows(req *bigtablepb.MutateRowsRequest, stream bigta
 	if err != nil {
 		return err
 	}
+	f := faultOf(stream.Context())
 	var statuses []*statuspb.Status
 	if missing != nil {
 		statuses = sameStatus(status.Convert(missing).Proto(), len(req.Entries))
 	} else {
-		w := writer{e: d.e, t: t, schema: schema, entries: req.Entries}
+		w := writer{e: d.e, t: t, schema: schema, entries: req.Entries, fault: f}
 		if statuses, err = w.run(stream.Context()); err != nil {
 			return err
 		}
 	}
-	return stream.Send(entriesResponse(statuses))
+	res := entriesResponse(statuses, f)
+	if flags := featureFlags(stream.Context()); flags.MutateRowsRateLimit || flags.MutateRowsRateLimit2 {
+		res.RateLimitInfo = rateLimit(f)
+	}
+	return stream.Send(res)
 }
 
-func entriesResponse(statuses []*statuspb.Status) *bigtablepb.MutateRowsResponse {
+func entriesResponse(statuses []*statuspb.Status, f *Fault) *bigtablepb.MutateRowsResponse {
 	entries := make([]bigtablepb.MutateRowsResponse_Entry, len(statuses))
-	res := &bigtablepb.MutateRowsResponse{Entries: make([]*bigtablepb.MutateRowsResponse_Entry, len(statuses))}
+	res := &bigtablepb.MutateRowsResponse{Entries: make([]*bigtablepb.MutateRowsResponse_Entry, 0, len(statuses))}
 	for i, s := range statuses {
+		if f.omits(i) {
+			continue
+		}
 		entries[i].Index, entries[i].Status = int64(i), s
-		res.Entries[i] = &entries[i]
+		if f.hits(i) && s.Code == int32(codes.OK) {
+			entries[i].Status = status.Convert(f.status()).Proto()
+		}
+		res.Entries = append(res.Entries, &entries[i])
 	}
 	return res
+}
+
+func rateLimit(f *Fault) *bigtablepb.RateLimitInfo {
+	if f == nil || f.RateLimitFactor == 0 {
+		return nil
+	}
+	return &bigtablepb.RateLimitInfo{
+		Period: durationpb.New(cmp.Or(f.RateLimitPeriod, 10*time.Second)),
+		Factor: f.RateLimitFactor,
+	}
 }
 
 func sameStatus(s *statuspb.Status, n int) []*statuspb.Status {
@@ -180,6 +204,7 @@ type writer struct {
 	t       *table
 	schema  *store.Schema // that the entries were validated against
 	entries []*bigtablepb.MutateRowsRequest_Entry
+	fault   *Fault
 }
 
 // entriesPerTurn is how many entries one request applies before others get a
@@ -209,6 +234,9 @@ func (w *writer) turn(statuses []*statuspb.Status, lo, hi int) {
 	s := w.e.session(w.t)
 	for i := lo; i < hi; i++ {
 		statuses[i] = statusOK
+		if w.fault.hits(i) && !w.fault.After {
+			continue
+		}
 		if err := w.apply(s, w.entries[i]); err != nil {
 			statuses[i] = status.Convert(err).Proto()
 		}
