@@ -46,6 +46,7 @@ type field struct {
 	oneOf   []string // the words it takes
 	shape   string   // the name of the shape that text must have
 	keys    string   // the name of the shape that the keys of a mapping must have
+	inner   string   // the same of the mappings in a mapping
 	only    string   // exactly one of the fields with this value is written
 	doc     string
 }
@@ -216,7 +217,7 @@ func (d *decoder) absence(v reflect.Value, a at, f field) {
 	here := at{pos: a.pos, place: child(a.place, f.key)}
 	switch {
 	case f.need:
-		d.errs.add(a.pos, a.place, "%q is missing%s", f.key, orNothing(": ", f.doc))
+		d.errs.add(a.pos, here.place, "is missing: %s", f.doc)
 		here.state = broken
 	case f.initial != "":
 		d.value(&yaml.Node{Kind: yaml.ScalarNode, Value: f.initial}, v, here.place, f)
@@ -229,13 +230,6 @@ func (d *decoder) absence(v reflect.Value, a at, f field) {
 func isDecodable(v reflect.Value) bool {
 	_, ok := v.Addr().Interface().(decodable)
 	return ok
-}
-
-func orNothing(prefix, s string) string {
-	if s == "" {
-		return ""
-	}
-	return prefix + s
 }
 
 // entry is one key of a mapping whose keys are the user's.

@@ -97,8 +97,13 @@ type Family struct {
 	Columns   []*Column
 }
 
-// Encoding returns the declared encoding of a qualifier: bytes where it is undeclared.
+// Encoding returns the declared encoding of a qualifier: bytes where it is
+// undeclared. Aggregate cells read as int64, sketches as bytes.
 func (f *Family) Encoding(qualifier string) cell.Encoding {
+	switch f.Aggregate {
+	case AggregateSum, AggregateMin, AggregateMax:
+		return cell.Encoding{Kind: cell.Int64}
+	}
 	for _, c := range f.Columns {
 		if c.Qualifier == qualifier {
 			return c.Encoding

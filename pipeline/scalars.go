@@ -297,7 +297,8 @@ func parseMoment(s string) (time.Time, error) {
 // with base64.
 type name struct {
 	at
-	v string
+	v      string
+	binary bool // written as base64
 }
 
 func (m *name) decode(d *decoder, n *yaml.Node, a at, _ field) {
@@ -313,7 +314,7 @@ func (m *name) decode(d *decoder, n *yaml.Node, a at, _ field) {
 		if inner.ok() && err != nil {
 			d.fail(n.Content[1], inner.place, "%v", err)
 		}
-		m.v = string(v)
+		m.v, m.binary = string(v), true
 		if !inner.ok() || err != nil {
 			m.state = broken
 		}

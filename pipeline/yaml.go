@@ -123,11 +123,14 @@ func addSyntax(s source, err error, errs *Errors) {
 	errs.add(pos, "", "not YAML: %s%s", load.Message, hint)
 }
 
+// badNodes are reported already, and left alone.
+type badNodes map[*yaml.Node]bool
+
 // checker applies the rules that hold for every node, whatever it means.
 type checker struct {
 	source
 	errs *Errors
-	bad  map[*yaml.Node]bool // already reported, to be left alone
+	bad  badNodes
 }
 
 func (c *checker) fail(n *yaml.Node, place, format string, args ...any) {

@@ -1,0 +1,142 @@
+package pipeline
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// sinkUse is what a sink is fed from.
+type sinkUse struct {
+	changes  *Change // nil: a scan
+	selected bool    // by selectedCell
+	emit     *dict[expr]
+	forEach  expr
+}
+
+func (b *builder) sink(doc *sinkDoc, use sinkUse) Sink {
+	s := Sink{Pos: doc.pos, Log: doc.Log != nil}
+	if doc.PubSub != nil {
+		s.PubSub = b.pubsub(doc.PubSub, use)
+	}
+	if doc.HTTP != nil {
+		s.HTTP = b.http(doc.HTTP)
+	}
+	if doc.Tasks != nil {
+		b.url(doc.Tasks.URL)
+		s.Tasks = &TasksSink{
+			Queue: doc.Tasks.Queue.v, Location: doc.Tasks.Location.v,
+			URL: doc.Tasks.URL.v, ServiceAccount: doc.Tasks.ServiceAccount.v,
+		}
+	}
+	if doc.GCS != nil {
+		s.GCS = b.gcs(doc.GCS, use)
+	}
+	if doc.Bigtable != nil {
+		s.Bigtable = b.bigtable(doc.Bigtable, use)
+	}
+	return s
+}
+
+func (b *builder) pubsub(doc *pubsubDoc, use sinkUse) *PubSubSink {
+	if doc.Topic.ok() {
+		id := doc.Topic.v[strings.LastIndexByte(doc.Topic.v, '/')+1:]
+		project := strings.TrimSuffix(strings.TrimPrefix(doc.Topic.v, "projects/"), "/topics/"+id)
+		own := id == doc.Topic.v || project == b.projectOf()
+		if own && slices.Contains(b.p.OwnTopics(), id) {
+			b.fail(doc.Topic.at, "%q is one of the pipeline's own topics: records sent to it would come back as work", id)
+		}
+		if strings.HasPrefix(id, "goog") {
+			b.fail(doc.Topic.at, "%q starts with goog, which Pub/Sub keeps for itself", id)
+		}
+	}
+	if doc.CDC.v && !use.selected {
+		b.fail(doc.CDC.at, "needs selectedCell beside the sink: only its upserts and deletes have BigQuery's change fields")
+	}
+	return &PubSubSink{
+		Topic: doc.Topic.v, OrderBy: doc.OrderBy.v, Attributes: emitFields(&doc.Attributes), CDC: doc.CDC.v,
+	}
+}
+
+// projectOf returns the project of the pipeline's own topics, as far as the file
+// tells it.
+func (b *builder) projectOf() string {
+	if b.options.Project != "" {
+		return b.options.Project
+	}
+	return b.project
+}
+
+func (b *builder) url(t text) {
+	if !t.ok() {
+		return
+	}
+	if u, err := url.Parse(t.v); err != nil || u.Host == "" {
+		b.fail(t.at, "%q is no URL: write it as https://example.com/hook", t.v)
+	}
+}
+
+// ownHeaders are the headers that the sink sets itself, in lower case.
+var ownHeaders = []string{"authorization", "content-encoding", "content-length", "content-type", "host", "idempotency-key", "transfer-encoding"}
+
+func (b *builder) http(doc *httpDoc) *HTTPSink {
+	b.url(doc.URL)
+	s := &HTTPSink{
+		URL: doc.URL.v, Path: doc.Path.v, Method: doc.Method.v, Batch: int(doc.Batch.v), Timeout: doc.Timeout.v,
+	}
+	for _, h := range doc.Headers.entries {
+		if slices.Contains(ownHeaders, strings.ToLower(h.key)) {
+			b.fail(h.at, "the sink sets this header itself; for Authorization use auth")
+		}
+		s.Headers = append(s.Headers, Header{Name: h.key, Value: h.value.v})
+	}
+	switch {
+	case doc.Path.given() && doc.Batch.v > 1:
+		b.fail(doc.Path.at, "stands beside batch: the records of one request cannot have a path each")
+	case doc.Path.given() && strings.Contains(doc.URL.v, "?"):
+		b.fail(doc.Path.at, "stands beside a url with a query: nothing can be appended to it")
+	}
+	if doc.Auth != nil && doc.Auth.ok() {
+		secret := doc.Auth.secret
+		s.Auth = Auth{Bearer: secret.Bearer.v, HMACKey: secret.HMAC.v}
+		s.Auth.OIDC = !secret.Bearer.given() && !secret.HMAC.given()
+	}
+	return s
+}
+
+// compressions are what each format of an object allows.
+var compressions = map[string][]string{
+	"ndjson":  {"none", "gzip", "zstd"},
+	"avro":    {"none", "snappy", "zstd"},
+	"parquet": {"none", "gzip", "snappy", "zstd"},
+}
+
+func (b *builder) gcs(doc *gcsDoc, use sinkUse) *GCSSink {
+	if use.changes != nil {
+		b.fail(doc.at, "is for scans only: objects are cut by ranges of rows, which a change stream has not")
+	}
+	if allowed, known := compressions[doc.Format.v]; known && doc.Compression.ok() && !slices.Contains(allowed, doc.Compression.v) {
+		b.fail(doc.Compression.at, "%s does not go with %s: use %s", doc.Compression.v, doc.Format.v, strings.Join(allowed, ", "))
+	}
+	return &GCSSink{Bucket: doc.Bucket.v, Prefix: doc.Prefix.v, Format: doc.Format.v, Compression: doc.Compression.v}
+}
+
+func (b *builder) bigtable(doc *bigtableSinkDoc, use sinkUse) *BigtableSink {
+	s := &BigtableSink{
+		Table:  b.fixed(doc.Table, "there is no event to compute it from, so give the copy a table with a fixed id"),
+		RowKey: doc.RowKey.v,
+	}
+	if use.changes != nil && s.Table != nil && s.Table == use.changes.Table {
+		b.fail(doc.Table.at, "is the table of the change stream: every change would make another")
+	}
+	if use.selected {
+		b.fail(doc.at, "does not go with selectedCell: it copies cells as they are")
+	}
+	if use.emit != nil {
+		b.fail(use.emit.at, "does not go with a bigtable sink, which copies cells as they are")
+	}
+	if use.forEach.given() {
+		b.fail(use.forEach.at, "does not go with a bigtable sink, which copies cells as they are")
+	}
+	return s
+}
