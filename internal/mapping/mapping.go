@@ -1,0 +1,149 @@
+// Package mapping guarantees that records become exactly the row entries that the
+// pipeline file describes: each record and mapping yields all of its rows or one
+// rejection, a rejection never touches other records, and what the service would
+// refuse is refused here. Records of one row are merged into one atomic entry, in
+// record order. Everything is decided by the record, its message and the file: a
+// second delivery makes the same rows.
+package mapping
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/internal/record"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Limits are the service's, in bytes and counts. Tests lower them.
+type Limits struct {
+	KeyBytes       int
+	QualifierBytes int
+	CellBytes      int
+	EntryBytes     int
+	Mutations      int // per entry
+}
+
+// ServiceLimits are those of Bigtable (docs/protocol.md, limits).
+func ServiceLimits() Limits {
+	return Limits{KeyBytes: 4096, QualifierBytes: 16 << 10, CellBytes: 100 << 20, EntryBytes: 200 << 20, Mutations: 99_999}
+}
+
+// Write is the compiled write section, safe for concurrent use.
+type Write struct {
+	name     string // of the pipeline; part of idempotency tokens
+	limits   Limits
+	skip     *expr.Program
+	mappings []*mapping
+}
+
+// Compile compiles every expression of p's write section. Its error joins all faults,
+// each with file, line and column.
+func Compile(p *pipeline.Pipeline, limits Limits) (*Write, error) {
+	if p.Write == nil {
+		return nil, errors.New("the pipeline has no write section")
+	}
+	plain, err := expr.NewRecordEnv(false)
+	if err != nil {
+		return nil, err
+	}
+	withItem, err := expr.NewRecordEnv(true)
+	if err != nil {
+		return nil, err
+	}
+	c := &compiler{env: plain}
+	w := &Write{name: p.Name, limits: limits, skip: c.compile(p.Write.Skip, expr.Bool)}
+	for _, m := range p.Write.Mappings {
+		c.env = plain
+		forEach := c.compile(m.ForEach, expr.List)
+		when := c.compile(m.When, expr.Bool)
+		if forEach != nil {
+			c.env = withItem
+		}
+		w.mappings = append(w.mappings, c.mapping(m, when, forEach))
+	}
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Rejection is a record that a mapping can never write. Mapping is empty where the
+// record itself cannot be decoded or skip fails.
+type Rejection struct {
+	Record  int // index in the message
+	Mapping string
+	Place   string // within the mapping, as in rowKey or mutations[0].set.cf.total
+	Err     error  // quotes nothing of the record
+}
+
+// Error names mapping, place and reason.
+func (r *Rejection) Error() string {
+	switch {
+	case r.Mapping == "" && r.Place == "":
+		return r.Err.Error()
+	case r.Mapping == "":
+		return fmt.Sprintf("%s: %v", r.Place, r.Err)
+	case r.Place == "":
+		return fmt.Sprintf("mapping %s: %v", r.Mapping, r.Err)
+	}
+	return fmt.Sprintf("mapping %s: %s: %v", r.Mapping, r.Place, r.Err)
+}
+
+// Unwrap returns the reason.
+func (r *Rejection) Unwrap() error { return r.Err }
+
+// Row is one entry to apply. Rows of one row key must be applied in order, each
+// awaited before the next.
+type Row struct {
+	Table  pipeline.TableRef
+	Schema *pipeline.Table
+	Entry  *bigtablepb.MutateRowsRequest_Entry
+	Unless *bigtablepb.RowFilter // not nil: apply only where it matches nothing
+	Parts  []Part                // the records that made it, in order
+
+	bytes int // an upper bound of the entry's serialized size
+}
+
+// Part is what one record and mapping contributed to a row: the mutations before End
+// and after the part before.
+type Part struct {
+	Record  int
+	Mapping *pipeline.Mapping
+	End     int
+}
+
+// Split takes a merged row apart: one row for each part, in order.
+func (r *Row) Split() []*Row {
+	out := make([]*Row, len(r.Parts))
+	start := 0
+	for i, p := range r.Parts {
+		entry := &bigtablepb.MutateRowsRequest_Entry{
+			RowKey: r.Entry.RowKey, Mutations: r.Entry.Mutations[start:p.End], Idempotency: r.Entry.Idempotency,
+		}
+		out[i] = &Row{Table: r.Table, Schema: r.Schema, Entry: entry, Unless: r.Unless, Parts: []Part{{p.Record, p.Mapping, p.End - start}}}
+		start = p.End
+	}
+	return out
+}
+
+// Result is what a message's records become.
+type Result struct {
+	Rows      []*Row       // apply first
+	Last      []*Row       // dedupe: window; apply when all of Rows is applied
+	Rejected  []*Rejection // in record order
+	Unmatched []int        // records that no mapping took
+	Skipped   int          // records that skip acknowledged
+}
+
+// Map makes rows of the records of one message. now is the time of dedupe markers.
+func (w *Write) Map(m *expr.Message, records []record.Record, now time.Time) *Result {
+	b := &builder{w: w, vars: expr.Vars{Message: m}, now: now, result: &Result{}}
+	for i := range records {
+		b.record(i, &records[i])
+	}
+	return b.result
+}

@@ -1,0 +1,232 @@
+package mapping
+
+import (
+	"errors"
+	"fmt"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// overhead is an upper bound of what the wire format adds to a mutation's bytes.
+const overhead = 64
+
+func (r *made) add(m *bigtablepb.Mutation, size int) {
+	r.mutations = append(r.mutations, m)
+	r.bytes += size
+}
+
+// mutations evaluates the mapping's mutations in the file's order.
+func (b *builder) mutations(m *mapping, micros int64, r *made) error {
+	for i := range m.mutations {
+		mu := &m.mutations[i]
+		if mu.when != nil {
+			applies, err := mu.when.Holds(&b.vars)
+			if err != nil {
+				return err
+			}
+			if !applies {
+				continue
+			}
+		}
+		if err := b.mutation(m, mu, micros, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) mutation(m *mapping, mu *mutation, micros int64, r *made) error {
+	switch mu.src.Kind {
+	case pipeline.Set:
+		return b.set(m, mu, micros, r)
+	case pipeline.Add, pipeline.Merge:
+		return b.aggregate(mu, micros, r)
+	case pipeline.DeleteColumns:
+		return b.deleteColumns(m, mu, micros, r)
+	case pipeline.DeleteFamilies:
+		for _, f := range mu.src.Families {
+			r.add(deleteFamily(f.Name))
+		}
+	case pipeline.DeleteRow:
+		r.add(deleteRow())
+	default:
+		return fmt.Errorf("no such mutation: %s", mu.src.Kind)
+	}
+	return nil
+}
+
+func (b *builder) set(m *mapping, mu *mutation, micros int64, r *made) error {
+	for i := range mu.cells {
+		c := &mu.cells[i]
+		v, err := c.value.Eval(&b.vars)
+		if err != nil {
+			return err
+		}
+		if v == (expr.Absent{}) {
+			continue
+		}
+		value, err := c.encoding.Append(nil, v, m.src.Table.NullString)
+		if err != nil {
+			return at(c.value, err)
+		}
+		if len(value) > b.w.limits.CellBytes {
+			return at(c.value, fmt.Errorf("a cell of %d bytes; Bigtable takes at most %d", len(value), b.w.limits.CellBytes))
+		}
+		switch {
+		case mu.src.Replace == pipeline.ReplaceAll:
+			r.add(deleteVersions(c.family, c.qualifier, 0, 0))
+		case mu.src.Replace == pipeline.ReplaceOlder && micros > 0: // an end of 0 would mean no end
+			r.add(deleteVersions(c.family, c.qualifier, 0, micros))
+		}
+		r.add(setCell(c.family, c.qualifier, micros, value))
+	}
+	return nil
+}
+
+func (b *builder) aggregate(mu *mutation, micros int64, r *made) error {
+	for i := range mu.cells {
+		c := &mu.cells[i]
+		v, err := c.value.Eval(&b.vars)
+		if err != nil {
+			return err
+		}
+		if v == (expr.Absent{}) {
+			continue
+		}
+		input := &bigtablepb.Value{}
+		if mu.src.Kind == pipeline.Merge {
+			accumulator, ok := v.([]byte)
+			if !ok {
+				return at(c.value, errors.New("merge takes an accumulator of type bytes"))
+			}
+			// The service refuses an accumulator as raw_value (features.md, SNK-41).
+			input.Kind = &bigtablepb.Value_BytesValue{BytesValue: accumulator}
+			r.add(mergeToCell(c.family, c.qualifier, micros, input, len(accumulator)))
+			continue
+		}
+		n, ok := v.(int64)
+		if !ok {
+			return at(c.value, errors.New("add takes an int: convert with int(…)"))
+		}
+		input.Kind = &bigtablepb.Value_IntValue{IntValue: n}
+		r.add(addToCell(c.family, c.qualifier, micros, input))
+	}
+	return nil
+}
+
+func (b *builder) deleteColumns(m *mapping, mu *mutation, micros int64, r *made) error {
+	start, end, err := b.deleteRange(mu, micros)
+	if err != nil {
+		return err
+	}
+	for i := range mu.columns {
+		c := &mu.columns[i]
+		r.add(deleteVersions(c.family, c.qualifier, start, end))
+		if mu.src.Tombstone {
+			null, err := c.encoding.Append(nil, nil, m.src.Table.NullString)
+			if err != nil {
+				return &placedError{"mutations", err}
+			}
+			r.add(setCell(c.family, c.qualifier, micros, null))
+		}
+	}
+	return nil
+}
+
+// deleteRange returns [start, end) in microseconds; an end of 0 is none.
+func (b *builder) deleteRange(mu *mutation, micros int64) (start, end int64, err error) {
+	switch {
+	case mu.src.AllVersions:
+		return 0, 0, nil
+	case mu.from == nil && mu.to == nil:
+		return 0, micros + 1000, nil // up to and with the record's own millisecond
+	}
+	if mu.from != nil {
+		if start, err = b.micros(mu.from); err != nil {
+			return 0, 0, err
+		}
+	}
+	if mu.to != nil {
+		if end, err = b.micros(mu.to); err != nil {
+			return 0, 0, err
+		}
+		if end <= start {
+			return 0, 0, at(mu.to, errors.New("the end of the deleted range is not after its start"))
+		}
+	}
+	return start, end, nil
+}
+
+// check holds a row against the service's limits.
+func (l *Limits) check(r *made) error {
+	if len(r.mutations) > l.Mutations {
+		return fmt.Errorf("%d mutations of one row; Bigtable takes at most %d", len(r.mutations), l.Mutations)
+	}
+	if r.bytes <= l.EntryBytes {
+		return nil
+	}
+	entry := &bigtablepb.MutateRowsRequest_Entry{RowKey: r.key, Mutations: r.mutations}
+	if size := proto.Size(entry); size > l.EntryBytes {
+		return fmt.Errorf("an entry of %d bytes; at most %d can be sent", size, l.EntryBytes)
+	}
+	return nil
+}
+
+// setCellMessages are the three messages of a SetCell, allocated as one.
+type setCellMessages struct {
+	mutation bigtablepb.Mutation
+	choice   bigtablepb.Mutation_SetCell_
+	set      bigtablepb.Mutation_SetCell
+}
+
+func setCell(family string, qualifier []byte, micros int64, value []byte) (*bigtablepb.Mutation, int) {
+	m := &setCellMessages{}
+	m.set.FamilyName, m.set.ColumnQualifier, m.set.TimestampMicros, m.set.Value = family, qualifier, micros, value
+	m.choice.SetCell = &m.set
+	m.mutation.Mutation = &m.choice
+	return &m.mutation, overhead + len(family) + len(qualifier) + len(value)
+}
+
+// deleteVersions deletes the versions of a column in [start, end) microseconds; 0, 0
+// deletes all, which the service is told by no range at all.
+func deleteVersions(family string, qualifier []byte, start, end int64) (*bigtablepb.Mutation, int) {
+	d := &bigtablepb.Mutation_DeleteFromColumn{FamilyName: family, ColumnQualifier: qualifier}
+	if start != 0 || end != 0 {
+		d.TimeRange = &bigtablepb.TimestampRange{StartTimestampMicros: start, EndTimestampMicros: end}
+	}
+	return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_DeleteFromColumn_{DeleteFromColumn: d}}, overhead + len(family) + len(qualifier)
+}
+
+func deleteFamily(family string) (*bigtablepb.Mutation, int) {
+	return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_DeleteFromFamily_{
+		DeleteFromFamily: &bigtablepb.Mutation_DeleteFromFamily{FamilyName: family},
+	}}, overhead + len(family)
+}
+
+func deleteRow() (*bigtablepb.Mutation, int) {
+	return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_DeleteFromRow_{DeleteFromRow: &bigtablepb.Mutation_DeleteFromRow{}}}, overhead
+}
+
+func addToCell(family string, qualifier []byte, micros int64, input *bigtablepb.Value) (*bigtablepb.Mutation, int) {
+	return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_AddToCell_{AddToCell: &bigtablepb.Mutation_AddToCell{
+		FamilyName: family, ColumnQualifier: rawValue(qualifier), Timestamp: rawTime(micros), Input: input,
+	}}}, overhead + len(family) + len(qualifier)
+}
+
+func mergeToCell(family string, qualifier []byte, micros int64, input *bigtablepb.Value, size int) (*bigtablepb.Mutation, int) {
+	return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_MergeToCell_{MergeToCell: &bigtablepb.Mutation_MergeToCell{
+		FamilyName: family, ColumnQualifier: rawValue(qualifier), Timestamp: rawTime(micros), Input: input,
+	}}}, overhead + len(family) + len(qualifier) + size
+}
+
+func rawValue(b []byte) *bigtablepb.Value {
+	return &bigtablepb.Value{Kind: &bigtablepb.Value_RawValue{RawValue: b}}
+}
+
+func rawTime(micros int64) *bigtablepb.Value {
+	return &bigtablepb.Value{Kind: &bigtablepb.Value_RawTimestampMicros{RawTimestampMicros: micros}}
+}
