@@ -49,8 +49,8 @@ type gcDoc struct {
 	at
 	MaxVersions  count   `key:"maxVersions" only:"rule" min:"1" max:"2147483647" doc:"keep this many versions of a cell"`
 	MaxAge       span    `key:"maxAge" only:"rule" min:"1ms" doc:"keep cells this long"`
-	Union        []gcDoc `key:"union" only:"rule" doc:"collect what any of these collects; two rules or more"`
-	Intersection []gcDoc `key:"intersection" only:"rule" doc:"collect what all of these collect; two rules or more"`
+	Union        []gcDoc `key:"union" only:"rule" min:"1" doc:"collect what any of these collects; two rules or more"`
+	Intersection []gcDoc `key:"intersection" only:"rule" min:"1" doc:"collect what all of these collect; two rules or more"`
 }
 
 type writeDoc struct {

@@ -88,17 +88,14 @@ const maxQualifier = 16 << 10
 
 func (b *builder) gc(doc *gcDoc) *GCRule {
 	r := &GCRule{MaxVersions: int(min(doc.MaxVersions.v, math.MaxInt32)), MaxAge: doc.MaxAge.v}
-	r.Union = b.composite(doc, "union", doc.Union)
-	r.Intersection = b.composite(doc, "intersection", doc.Intersection)
+	r.Union = b.composite("union", doc.Union)
+	r.Intersection = b.composite("intersection", doc.Intersection)
 	return r
 }
 
-func (b *builder) composite(doc *gcDoc, word string, rules []gcDoc) []*GCRule {
-	if rules == nil {
-		return nil
-	}
-	if len(rules) < 2 {
-		b.fail(at{pos: doc.pos, place: child(doc.place, word)}, "takes two rules or more; write a single one without %s", word)
+func (b *builder) composite(word string, rules []gcDoc) []*GCRule {
+	if len(rules) == 1 {
+		b.fail(rules[0].at, "takes two rules or more; write a single one without %s", word)
 	}
 	var rs []*GCRule
 	for i := range rules {

@@ -20,7 +20,7 @@ func (b *builder) test(doc *testDoc) {
 	if doc.Change != nil && doc.Change.ok() {
 		t.Change = b.testChange(doc.Change)
 	}
-	t.Expect = b.expect(&doc.Expect, doc.Message != nil)
+	t.Expect = b.expect(doc)
 	b.p.Tests = append(b.p.Tests, t)
 }
 
@@ -152,12 +152,15 @@ func (b *builder) testCells(doc *dict[dict[literal]], t *Table, kind MutationKin
 	return cells
 }
 
-func (b *builder) expect(doc *expectDoc, message bool) Expect {
+func (b *builder) expect(test *testDoc) Expect {
+	doc := &test.Expect
 	e := Expect{Pos: doc.pos, Skipped: doc.Skipped.v}
 	if !doc.ok() {
 		return e
 	}
-	b.expectFits(doc, message)
+	if !b.faulty(test.place) {
+		b.expectFits(doc, test.Message != nil)
+	}
 	if doc.Rows != nil {
 		for i := range *doc.Rows {
 			e.Rows = append(e.Rows, b.expectRow(&(*doc.Rows)[i]))
@@ -179,7 +182,6 @@ func (b *builder) expect(doc *expectDoc, message bool) Expect {
 // expectFits checks that what is expected can come of the input.
 func (b *builder) expectFits(doc *expectDoc, message bool) {
 	switch {
-	case b.faulty(doc.place):
 	case doc.Rows == nil && doc.Rejected == nil && doc.Records == nil && !doc.Skipped.v:
 		b.fail(doc.at, "expects nothing: write rows, rejected or skipped for a message, records for a row or change; [] where none may come")
 	case message && doc.Records != nil:

@@ -140,14 +140,14 @@ func (c *checker) fail(n *yaml.Node, place, format string, args ...any) {
 
 func (c *checker) check(n *yaml.Node, place string) {
 	switch {
-	case n.Anchor != "":
-		c.fail(n, place, "an anchor (&%s): write the value out where it is needed", n.Anchor)
-		return
 	case n.Kind == yaml.AliasNode:
 		c.fail(n, place, "an alias (*%s): write the value out", n.Value)
 		return
 	case !c.coreTag(n):
 		c.tag(n, place)
+		return
+	case n.Anchor != "":
+		c.fail(n, place, "an anchor (&%s): write the value out where it is needed", n.Anchor)
 		return
 	}
 	switch n.Kind {
