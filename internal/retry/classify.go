@@ -215,3 +215,8 @@ func retryDelay(st *status.Status) time.Duration {
 	}
 	return 0
 }
+
+// IsCode reports whether err's own status, the first in its chain, has the code.
+func IsCode(err error, code codes.Code) bool {
+	return err != nil && status.Code(err) == code
+}

@@ -1,0 +1,218 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+)
+
+// item is an entry on its way.
+type item struct {
+	row    *bigtablepb.MutateRowsRequest_Entry
+	unless *bigtablepb.RowFilter
+	table  *table
+	req    *request
+	next   *item // the next entry of the same row in the same call
+	index  int   // in the call
+	size   int64 // serialized bytes, counted once
+	muts   int
+
+	repeat  bool // may be sent again after an ambiguous end
+	last    bool // carries a token: goes after everything else of the call
+	follows bool // waits for another entry of its row
+	held    bool // counted against the bounds
+	cleared bool // names only families that the table has
+	ended   bool
+}
+
+// request is one Apply call. The writer's lock guards it from begin on.
+type request struct {
+	entries  []Entry
+	items    []item
+	errs     []error
+	deadline time.Time
+	done     chan struct{}
+	next     int           // the first item that admission has not passed
+	left     int           // items of the phase without an outcome
+	lasts    int           // items of the last phase
+	last     bool          // the phase of items that carry tokens
+	unclean  bool          // an item of the first phase is not applied
+	probe    bool          // let through an open breaker
+	queue    *waitlist     // where it waits for room
+	entered  chan struct{} // closed when it need not wait any more; nil: it never had to
+}
+
+// newRequest measures the entries, outside every lock.
+func (w *Writer) newRequest(ctx context.Context, entries []Entry) *request {
+	r := &request{entries: entries, items: make([]item, len(entries)), errs: make([]error, len(entries)), done: make(chan struct{})}
+	var ok bool
+	if r.deadline, ok = ctx.Deadline(); !ok {
+		r.deadline = time.Now().Add(longestApply)
+	}
+	for i := range entries {
+		e, it := &entries[i], &r.items[i]
+		it.row, it.unless, it.req, it.index = e.Row, e.Unless, r, i
+		it.size, it.muts = int64(proto.Size(e.Row)), len(e.Row.GetMutations())
+		it.repeat = e.Unless != nil || repeatable(e.Row)
+		it.last = e.Unless == nil && len(e.Row.GetIdempotency().GetToken()) > 0
+		if it.last {
+			r.lasts++
+		}
+	}
+	if len(entries) > 1 {
+		w.chain(entries, r.items)
+	}
+	r.left = len(entries) - r.lasts
+	r.last = r.left == 0
+	if r.last {
+		r.left = r.lasts
+	}
+	return r
+}
+
+// chain links the entries of one row within a phase. The table of the hash holds for
+// each row the place of its last entry so far, counted from 1.
+func (w *Writer) chain(entries []Entry, items []item) {
+	size := 4
+	for size < 2*len(items) {
+		size *= 2
+	}
+	rows, mask := make([]int32, size), uint64(size-1)
+	for i := range items {
+		it := &items[i]
+		for h := maphash.Bytes(w.seed, it.row.GetRowKey()); ; h++ {
+			at := &rows[h&mask]
+			if *at == 0 {
+				*at = int32(i + 1)
+				break
+			}
+			j := int(*at - 1)
+			if before := &items[j]; before.last == it.last && bytes.Equal(before.row.GetRowKey(), it.row.GetRowKey()) && entries[j].Table == entries[i].Table {
+				before.next, it.follows = it, true
+				*at = int32(i + 1)
+				break
+			}
+		}
+	}
+}
+
+// end gives the item its outcome. The next entry of its row takes its place, or ends
+// as well where this one is not applied.
+func (w *Writer) end(it *item, err error) {
+	for it != nil {
+		r := it.req
+		it.ended, r.errs[it.index] = true, err
+		r.unclean = r.unclean || err != nil && !it.last
+		if it.table != nil {
+			it.table.refs--
+		}
+		next := it.next
+		for next != nil && next.ended {
+			next = next.next
+		}
+		settled := err == nil || isRejected(err)
+		if next != nil && settled {
+			w.succeed(it, next)
+			next = nil
+		} else {
+			w.release(it)
+		}
+		w.countDown(it)
+		if next != nil && !errors.Is(err, ErrHeld) {
+			err = errAfter
+		}
+		it = next
+	}
+}
+
+// succeed gives next, of the same row, the place of it.
+func (w *Writer) succeed(it, next *item) {
+	next.follows = false
+	if !it.held {
+		return // admission comes to it later
+	}
+	it.held, next.held = false, true
+	w.count(it.table, 0, next.size-it.size)
+	w.stats.RecordsSend++
+	w.stats.BytesSend += next.size
+	next.table.enqueue(next)
+}
+
+// countDown ends the phase or the request with its last item.
+func (w *Writer) countDown(it *item) {
+	r := it.req
+	if it.last != r.last { // ended before its phase
+		r.lasts--
+		return
+	}
+	if r.left--; r.left > 0 {
+		return
+	}
+	if r.last || r.lasts == 0 {
+		close(r.done)
+		return
+	}
+	r.last, r.left = true, r.lasts
+	if !r.unclean {
+		r.next = 0
+		w.admitOrWait(r)
+		return
+	}
+	for i := range r.items {
+		if it := &r.items[i]; !it.ended && !it.follows {
+			w.end(it, ErrHeld)
+		}
+	}
+}
+
+func isRejected(err error) bool {
+	var r *retry.Rejected
+	return errors.As(err, &r)
+}
+
+// unfit says why no request can carry the item: the documented limits, which the
+// service or the transport would answer with something less clear. nil: it fits.
+func (w *Writer) unfit(it *item) error {
+	reason := ""
+	switch {
+	case it.muts == 0:
+		reason = "no mutations"
+	case it.muts > MaxMutations:
+		reason = fmt.Sprintf("%d mutations in one entry, at most %d are taken", it.muts, MaxMutations)
+	case it.size > w.cfg.MaxEntryBytes:
+		reason = fmt.Sprintf("an entry of %d bytes, at most %d are taken", it.size, w.cfg.MaxEntryBytes)
+	default:
+		return nil
+	}
+	return &retry.Rejected{Code: codes.InvalidArgument, Reason: reason}
+}
+
+// repeatable reports whether applying the row's mutations twice is the same as once.
+func repeatable(row *bigtablepb.MutateRowsRequest_Entry) bool {
+	token := len(row.GetIdempotency().GetToken()) >= 8 // shorter ones are not honoured
+	for _, m := range row.GetMutations() {
+		switch m := m.GetMutation().(type) {
+		case *bigtablepb.Mutation_SetCell_:
+			if m.SetCell.GetTimestampMicros() < 0 { // the service's clock
+				return false
+			}
+		case *bigtablepb.Mutation_DeleteFromColumn_, *bigtablepb.Mutation_DeleteFromFamily_, *bigtablepb.Mutation_DeleteFromRow_:
+		case *bigtablepb.Mutation_AddToCell_, *bigtablepb.Mutation_MergeToCell_:
+			if !token {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
