@@ -1,0 +1,214 @@
+// Package localcloud guarantees what a function may expect of Pub/Sub, in one
+// process: every message published to a topic is sent to the endpoint of each
+// push subscription over HTTP until it is acknowledged, forwarded to the
+// dead-letter topic or past its retention; several at a time, no more than the
+// endpoint takes; in order where it has an ordering key.
+//
+// Messages live in memory and die with the process. Everything else is real:
+// publishers speak gRPC, deliveries are HTTP requests. It runs over TCP, or
+// without sockets and then inside a testing/synctest bubble too, where hours of
+// backoff take milliseconds.
+package localcloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"cloud.google.com/go/pubsub/v2/pstest"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+)
+
+// Options of a Cloud.
+type Options struct {
+	// Project that topics and subscriptions belong to. Required.
+	Project string
+	// InMemory keeps off the network: clients come from Client or Dial, and a
+	// subscription's Endpoint must be a Handler of this process.
+	InMemory bool
+	// Logger gets one debug record for each refused delivery, and errors of the
+	// Cloud itself. Required.
+	Logger *slog.Logger
+}
+
+// Cloud is a running Pub/Sub. Close it.
+type Cloud struct {
+	opts   Options
+	topics *pstest.Server // its own listener is closed; only its service is used
+	server *grpc.Server
+	listen net.Listener
+	conn   *grpc.ClientConn
+	web    *web
+
+	running     context.Context // of the dispatchers, which stop ends
+	stop        context.CancelFunc
+	requests    context.Context // of the requests under way, which abort ends
+	abort       context.CancelFunc
+	dispatchers sync.WaitGroup // with their requests
+	serving     sync.WaitGroup
+
+	closing sync.Once
+	closed  error
+
+	mu      sync.Mutex
+	byTopic map[string][]*Subscription // by the topic's full name
+}
+
+// New starts a Cloud without topics.
+func New(o Options) (*Cloud, error) {
+	c := &Cloud{opts: o, byTopic: map[string][]*Subscription{}}
+	if err := c.listenOn(); err != nil {
+		return nil, err
+	}
+	conn, err := c.Dial()
+	if err != nil {
+		return nil, errors.Join(err, c.listen.Close())
+	}
+	c.conn = conn
+	c.web = newWeb(o.InMemory)
+	c.running, c.stop = context.WithCancel(context.Background())
+	c.requests, c.abort = context.WithCancel(context.Background())
+	c.topics = newTopics()
+	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxRPC), grpc.UnaryInterceptor(c.intercept))
+	pubsubpb.RegisterPublisherServer(c.server, &c.topics.GServer)
+	pubsubpb.RegisterSubscriberServer(c.server, &c.topics.GServer)
+	c.serving.Go(func() {
+		if err := c.server.Serve(c.listen); err != nil {
+			o.Logger.Error("local Pub/Sub no longer serves", "error", err)
+		}
+	})
+	return c, nil
+}
+
+// maxRPC bounds one call in bytes: a batch of many messages of 10 MB is more
+// than gRPC takes when not told.
+const maxRPC = 1 << 30
+
+const bufferSize = 256 << 10
+
+func (c *Cloud) listenOn() error {
+	if c.opts.InMemory {
+		c.listen = bufconn.Listen(bufferSize)
+		return nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listening for local Pub/Sub: %w", err)
+	}
+	c.listen = l
+	return nil
+}
+
+// Addr is the host and port to set PUBSUB_EMULATOR_HOST to, for other
+// processes. It means nothing in memory.
+func (c *Cloud) Addr() string { return c.listen.Addr().String() }
+
+// Dial returns a new connection to Pub/Sub, which the caller closes.
+func (c *Cloud) Dial() (*grpc.ClientConn, error) {
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxRPC)),
+	}
+	if l, ok := c.listen.(*bufconn.Listener); ok {
+		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return l.DialContext(ctx)
+		}))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+c.Addr(), opts...)
+	if err != nil {
+		return nil, fmt.Errorf("dialing local Pub/Sub: %w", err)
+	}
+	return conn, nil
+}
+
+// Client returns a new client of the project, which the caller closes.
+func (c *Cloud) Client(ctx context.Context) (*pubsub.Client, error) {
+	conn, err := c.Dial()
+	if err != nil {
+		return nil, err
+	}
+	client, err := pubsub.NewClient(ctx, c.opts.Project, option.WithGRPCConn(conn), option.WithTelemetryDisabled())
+	if err != nil {
+		return nil, fmt.Errorf("making a client of local Pub/Sub: %w", errors.Join(err, conn.Close()))
+	}
+	return client, nil
+}
+
+// CreateTopics makes topics, named without the project.
+func (c *Cloud) CreateTopics(ctx context.Context, ids ...string) error {
+	for _, id := range ids {
+		if _, err := pubsubpb.NewPublisherClient(c.conn).CreateTopic(ctx, &pubsubpb.Topic{Name: c.topic(id)}); err != nil {
+			return fmt.Errorf("creating topic %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// CreatePull makes a subscription to pull from by any client. Unlike the
+// service it keeps a message that nobody pulls for ten minutes only; Published
+// has them all.
+func (c *Cloud) CreatePull(ctx context.Context, topic, id string) error {
+	_, err := pubsubpb.NewSubscriberClient(c.conn).CreateSubscription(ctx, &pubsubpb.Subscription{
+		Name: c.subscription(id), Topic: c.topic(topic), AckDeadlineSeconds: int32(longestDeadline.Seconds()),
+	})
+	if err != nil {
+		return fmt.Errorf("creating subscription %s: %w", id, err)
+	}
+	return nil
+}
+
+// Published returns every message that was ever published to a topic, in order.
+// The messages share memory with the Cloud: read only.
+func (c *Cloud) Published(topic string) []push.Message {
+	var out []push.Message
+	for _, m := range c.topics.Messages() {
+		if m.Topic == c.topic(topic) {
+			out = append(out, push.Message{
+				ID: m.ID, PublishTime: m.PublishTime.UTC(), OrderingKey: m.OrderingKey,
+				Attributes: m.Attributes, Data: m.Data,
+			})
+		}
+	}
+	return out
+}
+
+// Close stops delivering, waits for the requests under way until ctx ends and
+// cuts off those that are left, of which the error tells. Then it waits for all
+// that it started, a subscription's Handler that is still at work included.
+// Messages not yet acknowledged are gone.
+func (c *Cloud) Close(ctx context.Context) error {
+	c.closing.Do(func() { c.closed = c.shutDown(ctx) })
+	return c.closed
+}
+
+func (c *Cloud) shutDown(ctx context.Context) error {
+	c.stop()
+	release := context.AfterFunc(ctx, c.abort)
+	c.dispatchers.Wait()
+	var err error
+	if !release() {
+		err = fmt.Errorf("closing local Pub/Sub with requests under way: %w", context.Cause(ctx))
+	}
+	c.abort()
+	err = errors.Join(err, c.web.close(), c.conn.Close())
+	c.server.Stop()
+	c.serving.Wait()
+	err = errors.Join(err, c.topics.Close()) // ends what its subscriptions run
+	c.topics.Wait()
+	return err
+}
+
+func (c *Cloud) topic(id string) string { return "projects/" + c.opts.Project + "/topics/" + id }
+func (c *Cloud) subscription(id string) string {
+	return "projects/" + c.opts.Project + "/subscriptions/" + id
+}
