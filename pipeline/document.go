@@ -57,10 +57,10 @@ type writeDoc struct {
 	at
 	Format      text         `key:"format" default:"json" one:"json|ndjson|cloudevent|mutation" doc:"how records lie in a message"`
 	Skip        expr         `key:"skip" doc:"evaluated first; a record for which it holds is acknowledged and written nowhere"`
-	Mappings    []mappingDoc `key:"mappings" doc:"each whose when holds applies; required except under format: mutation"`
+	Mappings    []mappingDoc `key:"mappings" min:"1" doc:"each whose when holds applies; required except under format: mutation"`
 	OnUnmatched text         `key:"onUnmatched" default:"fail" one:"fail|skip|dead-letter" doc:"a record that no mapping takes"`
 	OnFailure   text         `key:"onFailure" default:"fail" one:"fail|drop|dead-letter" doc:"a record that can never be written"`
-	Ordered     flag         `key:"ordered" default:"false" doc:"message ordering on the events topic"`
+	Ordered     toggle       `key:"ordered" default:"false" doc:"message ordering on the events topic"`
 	Limits      limitsDoc    `key:"limits" doc:"what one instance of the function holds"`
 	Repair      repairDoc    `key:"repair" doc:"how a missing table or family is waited for"`
 }
@@ -117,12 +117,12 @@ type mutationDoc struct {
 	Merge          dict[dict[expr]] `key:"merge" inner:"name" only:"operation" min:"1" doc:"family, qualifier, value: merges an accumulator into aggregate cells"`
 	DeleteColumns  dict[[]name]     `key:"deleteColumns" only:"operation" min:"1" doc:"family, qualifiers: deletes versions up to the record's time"`
 	DeleteFamilies []text           `key:"deleteFamilies" only:"operation" min:"1" doc:"deletes all cells of these families"`
-	DeleteRow      flag             `key:"deleteRow" only:"operation" doc:"true: deletes the row"`
+	DeleteRow      toggle           `key:"deleteRow" only:"operation" doc:"true: deletes the row"`
 	Replace        text             `key:"replace" one:"older|all" doc:"which other versions a set deletes first; absent: none"`
 	From           expr             `key:"from" doc:"deleteColumns: the earliest version to delete"`
 	To             expr             `key:"to" doc:"deleteColumns: the version before which to stop"`
 	Versions       text             `key:"versions" one:"all" doc:"deleteColumns: all versions"`
-	Tombstone      flag             `key:"tombstone" default:"false" doc:"deleteColumns: write a null at the record's time as well"`
+	Tombstone      toggle           `key:"tombstone" default:"false" doc:"deleteColumns: write a null at the record's time as well"`
 }
 
 type scanDoc struct {
@@ -159,7 +159,7 @@ type cellsDoc struct {
 	at
 	Families []text       `key:"families" min:"1" doc:"whole families"`
 	Columns  dict[[]name] `key:"columns" min:"1" doc:"family, qualifiers"`
-	KeysOnly flag         `key:"keysOnly" default:"false" doc:"row keys without cells"`
+	KeysOnly toggle       `key:"keysOnly" default:"false" doc:"row keys without cells"`
 	Versions count        `key:"versions" min:"1" max:"2147483647" doc:"the newest versions of each cell; absent: all"`
 	Since    moment       `key:"since" doc:"cells from this time on"`
 	Until    moment       `key:"until" doc:"cells before this time"`
@@ -184,10 +184,10 @@ type changeDoc struct {
 	AppProfile     text             `key:"appProfile" need:"y" shape:"profile" doc:"an application profile with single-cluster routing"`
 	Start          start            `key:"start" default:"latest" doc:"where the first run starts: latest, earliest, a time, or a duration such as -2h"`
 	End            moment           `key:"end" doc:"the time at which it ends; absent: never"`
-	Snapshot       flag             `key:"snapshot" default:"false" doc:"existing rows first, then every change after them"`
+	Snapshot       toggle           `key:"snapshot" default:"false" doc:"existing rows first, then every change after them"`
 	OnExpired      start            `key:"onExpired" default:"fail" doc:"a position outside retention: fail, earliest, latest or a time"`
 	Window         span             `key:"window" default:"55s" min:"1s" max:"85s" doc:"how long one invocation reads"`
-	IdleStop       flag             `key:"idleStop" default:"true" doc:"stop early once caught up"`
+	IdleStop       toggle           `key:"idleStop" default:"true" doc:"stop early once caught up"`
 	MaxIdle        span             `key:"maxIdle" default:"10m" min:"1m" max:"12h" doc:"the longest pause between visits of an idle partition"`
 	MaxStreams     count            `key:"maxStreams" default:"8" min:"1" max:"1000" doc:"open reads per invocation"`
 	Filter         *changeFilterDoc `key:"filter" doc:"the entries to deliver; absent: all"`
@@ -204,7 +204,7 @@ type changeFilterDoc struct {
 	at
 	Families   listsDoc `key:"families" doc:"RE2 patterns that match a family's whole name"`
 	Qualifiers listsDoc `key:"qualifiers" doc:"RE2 patterns that match all of family:base64(qualifier)"`
-	DropEmpty  flag     `key:"dropEmpty" default:"false" doc:"deliver no change whose entries are all filtered"`
+	DropEmpty  toggle   `key:"dropEmpty" default:"false" doc:"deliver no change whose entries are all filtered"`
 }
 
 type listsDoc struct {
@@ -236,7 +236,7 @@ type pubsubDoc struct {
 	Topic      text       `key:"topic" need:"y" shape:"topic" doc:"not one of the pipeline's own topics"`
 	OrderBy    expr       `key:"orderBy" doc:"the ordering key; absent: none"`
 	Attributes dict[expr] `key:"attributes" keys:"attribute" doc:"attributes of the message"`
-	CDC        flag       `key:"cdc" default:"false" doc:"the change fields of a BigQuery subscription; with selectedCell"`
+	CDC        toggle     `key:"cdc" default:"false" doc:"the change fields of a BigQuery subscription; with selectedCell"`
 }
 
 type httpDoc struct {
@@ -331,7 +331,7 @@ type timesDoc struct {
 
 type expectDoc struct {
 	at
-	Skipped  flag          `key:"skipped" default:"false" doc:"true: written nowhere by write.skip or onUnmatched"`
+	Skipped  toggle        `key:"skipped" default:"false" doc:"true: written nowhere by write.skip or onUnmatched"`
 	Rows     *[]wantRowDoc `key:"rows" doc:"the rows written, all of them"`
 	Rejected []rejectedDoc `key:"rejected" min:"1" doc:"the records that fail"`
 	Records  *[]literal    `key:"records" doc:"what emit makes, all of it"`
@@ -352,12 +352,12 @@ type wantMutationDoc struct {
 	Merge          dict[dict[literal]] `key:"merge" inner:"name" only:"operation" min:"1" doc:"family, qualifier, accumulator in base64"`
 	DeleteColumns  dict[[]name]        `key:"deleteColumns" only:"operation" min:"1" doc:"family, qualifiers"`
 	DeleteFamilies []text              `key:"deleteFamilies" only:"operation" min:"1" doc:"families"`
-	DeleteRow      flag                `key:"deleteRow" only:"operation" doc:"true"`
+	DeleteRow      toggle              `key:"deleteRow" only:"operation" doc:"true"`
 	Replace        text                `key:"replace" one:"older|all" doc:"as in write"`
 	From           moment              `key:"from" doc:"the earliest version deleted"`
 	To             moment              `key:"to" doc:"the version before which deleting stops"`
 	Versions       text                `key:"versions" one:"all" doc:"all versions"`
-	Tombstone      flag                `key:"tombstone" default:"false" doc:"a null is written as well"`
+	Tombstone      toggle              `key:"tombstone" default:"false" doc:"a null is written as well"`
 }
 
 type rejectedDoc struct {

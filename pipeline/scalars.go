@@ -118,13 +118,13 @@ func (t *text) decode(d *decoder, n *yaml.Node, a at, f field) {
 	t.v = s
 }
 
-// flag is true or false.
-type flag struct {
+// toggle is true or false.
+type toggle struct {
 	at
 	v bool
 }
 
-func (b *flag) decode(d *decoder, n *yaml.Node, a at, _ field) {
+func (b *toggle) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	b.at = a
 	s, ok := d.scalar(n, &b.at, "true or false")
 	if !ok {
@@ -187,6 +187,8 @@ func example(f field, otherwise string) string {
 
 func bounds(f field) string {
 	switch {
+	case f.lowest == f.highest:
+		return f.lowest
 	case f.highest == "":
 		return "at least " + f.lowest
 	case f.lowest == "":
