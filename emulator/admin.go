@@ -31,17 +31,13 @@ func (a *tableAdmin) CreateTable(_ context.Context, req *adminpb.CreateTableRequ
 	if err := checkName(instanceName, "parent", req.GetParent()); err != nil {
 		return nil, err
 	}
-	e := a.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	t, err := e.createTable(req)
+	t, err := a.e.createTable(req)
 	if err != nil {
 		return nil, err
 	}
-	return t.proto(adminpb.Table_SCHEMA_VIEW), nil
+	return t.proto(adminpb.Table_SCHEMA_VIEW), a.e.durable(a.e.appended())
 }
 
-// createTable makes a table, for who holds e.mu for writing.
 func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) {
 	if !resourceID.MatchString(req.GetTableId()) || len(req.GetTableId()) > e.limits.TableIDBytes {
 		return nil, status.Errorf(codes.InvalidArgument, "Error in field 'table_id' : %q must match [_a-zA-Z0-9][-_.a-zA-Z0-9]* and have at most %d characters", req.GetTableId(), e.limits.TableIDBytes)
@@ -59,6 +55,8 @@ func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) 
 		return nil, err
 	}
 	name := req.Parent + "/tables/" + req.TableId
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.tables[name] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "Table already exists: %s", name)
 	}
@@ -70,6 +68,7 @@ func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) 
 	}
 	t.log.retain(retentionOf(info))
 	e.tables[name] = t
+	e.journalTable(t)
 	return t, nil
 }
 
@@ -161,13 +160,19 @@ func (t *table) proto(view adminpb.Table_View) *adminpb.Table {
 	case adminpb.Table_REPLICATION_VIEW, adminpb.Table_ENCRYPTION_VIEW:
 		return &adminpb.Table{Name: t.name, ClusterStates: clusterStates()}
 	}
+	p := t.schemaProto()
+	if view == adminpb.Table_FULL {
+		p.ClusterStates = clusterStates()
+	}
+	return p
+}
+
+// schemaProto is the table's admin form, for who holds t.mu.
+func (t *table) schemaProto() *adminpb.Table {
 	p := proto.Clone(t.info).(*adminpb.Table)
 	p.ColumnFamilies = make(map[string]*adminpb.ColumnFamily, len(t.schema.Families))
 	for name, f := range t.schema.Families {
 		p.ColumnFamilies[name] = f.Proto()
-	}
-	if view == adminpb.Table_FULL {
-		p.ClusterStates = clusterStates()
 	}
 	return p
 }
@@ -221,16 +226,15 @@ func (a *tableAdmin) DeleteTable(_ context.Context, req *adminpb.DeleteTableRequ
 	if err := checkName(tableName, "name", req.GetName()); err != nil {
 		return nil, err
 	}
-	e := a.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err := e.deleteTable(req.Name); err != nil {
+	if err := a.e.deleteTable(req.Name); err != nil {
 		return nil, err
 	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, a.e.durable(a.e.appended())
 }
 
 func (e *Emulator) deleteTable(name string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	t := e.tables[name]
 	if t == nil {
 		return tableNotFound(name)
@@ -242,6 +246,7 @@ func (e *Emulator) deleteTable(name string) error {
 	}
 	t.dropped = true
 	delete(e.tables, name)
+	e.journalDelete(t)
 	return nil
 }
 
@@ -298,6 +303,7 @@ func (s *session) updateTable(req *adminpb.UpdateTableRequest) error {
 	}
 	s.t.info = info
 	s.t.log.retain(retentionOf(info))
+	s.e.journalSchema(s.t, nil)
 	return nil
 }
 
@@ -333,9 +339,8 @@ func (s *session) modifyFamilies(req *adminpb.ModifyColumnFamiliesRequest) error
 		schema = next
 	}
 	s.t.schema = schema
-	for _, family := range drops {
-		s.purge(family)
-	}
+	s.e.journalSchema(s.t, drops)
+	s.purge(drops)
 	return nil
 }
 
@@ -394,12 +399,14 @@ func updatedFamily(old *store.Family, update *adminpb.ColumnFamily, paths []stri
 	return p, nil
 }
 
-// purge removes a family's cells from every row. A schema change is no
-// change of data: the log does not record it.
-func (s *session) purge(family string) {
-	for key, r := range allRows(s.t.rows.Copy()) {
-		if rest := r.WithoutFamily(family); rest != r {
-			s.put(key, r, rest)
+// purge removes families' cells from every row. A schema change is no change
+// of data: the log does not record it.
+func (s *session) purge(families []string) {
+	for _, family := range families {
+		for key, r := range allRows(s.t.rows.Copy()) {
+			if rest := r.WithoutFamily(family); rest != r {
+				s.put(key, r, rest)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -126,33 +127,26 @@ func (d *jsonDuration) UnmarshalText(b []byte) error {
 // jsonCode is a status code by its name in gRPC's documents: "UNAVAILABLE".
 type jsonCode codes.Code
 
-var codeNames = func() map[string]codes.Code {
-	names := map[string]codes.Code{}
-	for _, name := range []string{
-		"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-		"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
-		"UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
-	} {
-		names[name] = codes.Code(len(names))
-	}
-	return names
-}()
+// codeNames are the names by number.
+var codeNames = []string{
+	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
+	"UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+}
 
 func (c jsonCode) MarshalText() ([]byte, error) {
-	for name, code := range codeNames {
-		if code == codes.Code(c) {
-			return []byte(name), nil
-		}
+	if int(c) >= len(codeNames) {
+		return nil, fmt.Errorf("no name for status code %d", c)
 	}
-	return nil, fmt.Errorf("no name for status code %d", c)
+	return []byte(codeNames[c]), nil
 }
 
 func (c *jsonCode) UnmarshalText(b []byte) error {
-	code, ok := codeNames[string(b)]
-	if !ok {
+	i := slices.Index(codeNames, string(b))
+	if i < 0 {
 		return fmt.Errorf("unknown status code %q", b)
 	}
-	*c = jsonCode(code)
+	*c = jsonCode(i)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
@@ -25,6 +26,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/bigtable-functions/bigtable-functions/emulator/internal/journal"
 	"github.com/bigtable-functions/bigtable-functions/emulator/internal/store"
 )
 
@@ -48,8 +50,13 @@ type Emulator struct {
 	profiles map[string]map[string]*adminpb.AppProfile // by instance, by id
 	nextID   uint64                                    // of tables
 
-	running sync.WaitGroup
-	stop    context.CancelFunc
+	journal *journal.Journal // nil without a DataDir
+	saving  atomic.Bool      // a snapshot is being written
+
+	running  sync.WaitGroup
+	spawning sync.Mutex // guards stopped
+	stopped  bool       // nothing may be spawned any more
+	stop     context.CancelFunc
 	memory  func() *bufconn.Listener
 	closed  func() error
 }
@@ -65,6 +72,9 @@ func New(opts Options) (*Emulator, error) {
 	if opts.TabletBytes == 0 {
 		opts.TabletBytes = DefaultTabletBytes
 	}
+	if opts.SnapshotBytes == 0 {
+		opts.SnapshotBytes = DefaultSnapshotBytes
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -76,15 +86,29 @@ func New(opts Options) (*Emulator, error) {
 		tables:   map[string]*table{},
 		profiles: map[string]map[string]*adminpb.AppProfile{},
 	}
+	if opts.DataDir != "" {
+		if err := e.load(); err != nil {
+			return nil, fmt.Errorf("starting the emulator: %w", err)
+		}
+	}
 	e.server = e.newServer()
 	e.memory = sync.OnceValue(e.serveMemory)
 	e.closed = sync.OnceValue(e.shutDown)
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
 	if opts.GCInterval > 0 {
-		e.running.Go(func() { e.collectEvery(ctx, opts.GCInterval) })
+		e.spawn(func() { e.collectEvery(ctx, opts.GCInterval) })
 	}
 	return e, nil
+}
+
+// spawn runs f in a goroutine that Close waits for; not at all after Close.
+func (e *Emulator) spawn(f func()) {
+	e.spawning.Lock()
+	defer e.spawning.Unlock()
+	if !e.stopped {
+		e.running.Go(f)
+	}
 }
 
 func (e *Emulator) newServer() *grpc.Server {
@@ -114,7 +138,7 @@ func (e *Emulator) Serve(l net.Listener) error {
 
 func (e *Emulator) serveMemory() *bufconn.Listener {
 	l := bufconn.Listen(1 << 20)
-	e.running.Go(func() {
+	e.spawn(func() {
 		if err := e.Serve(l); err != nil {
 			e.log.Error("in-memory listener", "error", err)
 		}
@@ -140,13 +164,22 @@ func (e *Emulator) Dial(ctx context.Context) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Close ends every call, waits for all the emulator started and saves the
-// state, if there is a DataDir. It may be called more than once.
+// Close ends every call, waits for all the emulator started and closes the
+// DataDir's files. It may be called more than once.
 func (e *Emulator) Close() error { return e.closed() }
 
 func (e *Emulator) shutDown() error {
 	e.stop()
 	e.server.Stop()
+	e.spawning.Lock()
+	e.stopped = true
+	e.spawning.Unlock()
 	e.running.Wait()
+	if e.journal == nil {
+		return nil
+	}
+	if err := e.journal.Close(); err != nil {
+		return fmt.Errorf("closing the emulator: %w", err)
+	}
 	return nil
 }

@@ -24,6 +24,10 @@ type Options struct {
 	// operating system, and survives the death of this process (kill -9).
 	Fsync bool
 
+	// SnapshotBytes is how long the journal in DataDir grows before a
+	// snapshot of the state replaces it. Zero is DefaultSnapshotBytes.
+	SnapshotBytes int64
+
 	// GCInterval is how often garbage collection runs on its own, in real
 	// time. Zero: only when CollectGarbage is called.
 	GCInterval time.Duration
@@ -47,6 +51,10 @@ type Options struct {
 // DefaultTabletBytes is the tablet size that Options.TabletBytes stands for
 // when zero: 1 GiB. The service publishes no number.
 const DefaultTabletBytes = 1 << 30
+
+// DefaultSnapshotBytes is the journal length that Options.SnapshotBytes
+// stands for when zero.
+const DefaultSnapshotBytes = 256 << 20
 
 // Limits are what the service refuses to exceed. A zero field stands for the
 // service's value, which DefaultLimits returns.

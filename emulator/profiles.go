@@ -111,20 +111,32 @@ func (a *instanceAdmin) CreateAppProfile(_ context.Context, req *adminpb.CreateA
 		return nil, err
 	}
 	p.Name = req.Parent + "/appProfiles/" + req.AppProfileId
-	a.e.mu.Lock()
-	defer a.e.mu.Unlock()
-	profiles := a.e.instanceProfiles(req.Parent)
-	if profiles[req.AppProfileId] != nil {
-		return nil, status.Errorf(codes.AlreadyExists, "App profile already exists: %s", p.Name)
-	}
-	return a.e.putProfile(p), nil
+	err = a.e.changeProfiles(req.Parent, func(profiles map[string]*adminpb.AppProfile) error {
+		if profiles[req.AppProfileId] != nil {
+			return status.Errorf(codes.AlreadyExists, "App profile already exists: %s", p.Name)
+		}
+		profiles[req.AppProfileId] = withEtag(p)
+		return nil
+	})
+	return p, err
 }
 
-// putProfile stores a profile, for who holds e.mu for writing.
-func (e *Emulator) putProfile(p *adminpb.AppProfile) *adminpb.AppProfile {
-	instance, id := splitProfile(p.Name)
-	e.instanceProfiles(instance)[id] = withEtag(p)
-	return p
+// changeProfiles runs f on an instance's profiles, by id, with all locks held.
+func (e *Emulator) changeProfiles(instance string, f func(profiles map[string]*adminpb.AppProfile) error) error {
+	locked := func() error {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		profiles := e.instanceProfiles(instance)
+		if err := f(profiles); err != nil {
+			return err
+		}
+		e.journalProfiles(instance, profiles)
+		return nil
+	}
+	if err := locked(); err != nil {
+		return err
+	}
+	return e.durable(e.appended())
 }
 
 func splitProfile(name string) (instance, id string) {
@@ -197,24 +209,28 @@ func (a *instanceAdmin) UpdateAppProfile(_ context.Context, req *adminpb.UpdateA
 		return nil, err
 	}
 	instance, id := splitProfile(req.AppProfile.Name)
-	a.e.mu.Lock()
-	defer a.e.mu.Unlock()
-	old := a.e.instanceProfile(instance, id)
-	if old == nil {
-		return nil, status.Errorf(codes.NotFound, "App profile not found: %s", req.AppProfile.Name)
-	}
-	if etag := req.AppProfile.Etag; etag != "" && etag != old.Etag {
-		return nil, status.Error(codes.Aborted, "The app profile has changed: its etag differs")
-	}
-	merged, err := mergeProfile(old, req)
+	var merged *adminpb.AppProfile
+	err := a.e.changeProfiles(instance, func(profiles map[string]*adminpb.AppProfile) (err error) {
+		old := profiles[id]
+		if old == nil {
+			return status.Errorf(codes.NotFound, "App profile not found: %s", req.AppProfile.Name)
+		}
+		if etag := req.AppProfile.Etag; etag != "" && etag != old.Etag {
+			return status.Error(codes.Aborted, "The app profile has changed: its etag differs")
+		}
+		if merged, err = mergeProfile(old, req); err != nil {
+			return err
+		}
+		if merged, err = normalProfile(merged); err != nil {
+			return err
+		}
+		profiles[id] = withEtag(merged)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	merged, err = normalProfile(merged)
-	if err != nil {
-		return nil, err
-	}
-	return doneOperation(a.e.putProfile(merged), &adminpb.UpdateAppProfileMetadata{})
+	return doneOperation(merged, &adminpb.UpdateAppProfileMetadata{})
 }
 
 func mergeProfile(old *adminpb.AppProfile, req *adminpb.UpdateAppProfileRequest) (*adminpb.AppProfile, error) {
@@ -245,15 +261,19 @@ func (a *instanceAdmin) DeleteAppProfile(_ context.Context, req *adminpb.DeleteA
 		return nil, err
 	}
 	instance, id := splitProfile(req.Name)
-	a.e.mu.Lock()
-	defer a.e.mu.Unlock()
-	if a.e.instanceProfile(instance, id) == nil {
-		return nil, status.Errorf(codes.NotFound, "App profile not found: %s", req.Name)
+	err := a.e.changeProfiles(instance, func(profiles map[string]*adminpb.AppProfile) error {
+		if profiles[id] == nil {
+			return status.Errorf(codes.NotFound, "App profile not found: %s", req.Name)
+		}
+		if id == defaultProfile && !req.IgnoreWarnings {
+			return status.Error(codes.FailedPrecondition, "Requests without a profile use the default one: set ignore_warnings to delete it")
+		}
+		delete(profiles, id)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	if id == defaultProfile && !req.IgnoreWarnings {
-		return nil, status.Error(codes.FailedPrecondition, "Requests without a profile use the default one: set ignore_warnings to delete it")
-	}
-	delete(a.e.instanceProfiles(instance), id)
 	return &emptypb.Empty{}, nil
 }
 

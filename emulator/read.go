@@ -62,6 +62,9 @@ func (d *dataService) ReadRows(req *bigtablepb.ReadRowsRequest, stream bigtablep
 		return err
 	}
 	rows, schema := t.snapshot()
+	if err := d.e.durable(d.e.appended()); err != nil {
+		return err
+	}
 	f, err := d.e.compileFilter(req.Filter, schema)
 	if err != nil {
 		return err

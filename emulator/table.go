@@ -52,13 +52,14 @@ func (t *table) currentSchema() *store.Schema {
 }
 
 // session is a series of changes to one table at one time. Whoever has one
-// holds e.mu for reading and t.mu.
+// holds e.mu for reading, or for writing, and t.mu.
 type session struct {
-	e    *Emulator
-	t    *table
-	now  int64 // microseconds
-	hint btree.PathHint
-	key  store.Row // lookup key, reused
+	e         *Emulator
+	t         *table
+	now       int64 // microseconds
+	replaying bool  // the journal: nothing is journaled again or splits by itself
+	hint      btree.PathHint
+	key       store.Row // lookup key, reused
 }
 
 func (s *session) row(key string) *store.Row {
@@ -76,17 +77,23 @@ func (s *session) mutate(kind changeKind, key string, muts []*bigtablepb.Mutatio
 	}
 	a := store.Apply(s.t.schema, &s.t.interner, key, old, muts, s.now)
 	s.put(key, old, a.Row)
-	if len(token) > 0 {
-		s.t.tokens.use(tokenID(key, token), s.now)
-	}
 	if len(a.Changes) > 0 {
 		s.record(change{kind: kind, key: key, mutations: a.Changes, token: token})
 	}
 }
 
-// record stamps a change and appends it to the log.
+// record stamps a change and appends it to log and journal.
 func (s *session) record(c change) {
 	c.commit = s.t.log.stamp(s.now)
+	s.note(c)
+	s.e.journalChange(s.t, c)
+}
+
+// note keeps what a change leaves behind beside the rows.
+func (s *session) note(c change) {
+	if len(c.token) > 0 {
+		s.t.tokens.use(tokenID(c.key, c.token), c.commit)
+	}
 	s.t.log.append(c)
 }
 
@@ -103,17 +110,29 @@ func (s *session) put(key string, old, r *store.Row) {
 	s.resize(key, store.SizeOf(r)-store.SizeOf(old))
 }
 
-// change runs f on a table that exists, with all locks held.
+// change runs f on a table that exists, with all locks held, and waits until
+// what it did, and all that it may have seen, is durable.
 func (e *Emulator) change(name string, f func(s *session) error) error {
+	position, err := e.changeLocked(name, f)
+	if err != nil {
+		return err
+	}
+	return e.durable(position)
+}
+
+func (e *Emulator) changeLocked(name string, f func(s *session) error) (position int64, err error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	t := e.tables[name]
 	if t == nil {
-		return tableNotFound(name)
+		return 0, tableNotFound(name)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return f(e.session(t))
+	if err := f(e.session(t)); err != nil {
+		return 0, err
+	}
+	return e.appended(), nil
 }
 
 func (e *Emulator) session(t *table) *session {

@@ -54,7 +54,7 @@ func (t *table) tabletRef(i int) tabletRef {
 func (s *session) resize(key string, delta int64) {
 	i := s.t.tabletAt(key)
 	s.t.tablets[i].size += delta
-	if limit := s.e.opts.TabletBytes; delta > 0 && limit > 0 && s.t.tablets[i].size > limit {
+	if limit := s.e.opts.TabletBytes; !s.replaying && delta > 0 && limit > 0 && s.t.tablets[i].size > limit {
 		if middle := s.t.middle(i); middle != "" {
 			s.retile(i, 1, s.t.tablets[i].start, middle)
 		}
@@ -95,23 +95,30 @@ func (t *table) middle(i int) string {
 
 // retile replaces n tablets from index i by new ones with the given starts.
 func (s *session) retile(i, n int, starts ...string) {
-	t, c := s.t, &tabletChange{}
-	end := t.tabletEnd(i + n - 1)
+	s.record(change{kind: changeTablets, tablets: s.t.retile(i, n, starts)})
+}
+
+func (t *table) retile(i, n int, starts []string) *tabletChange {
+	c := &tabletChange{}
+	end, rest := t.tabletEnd(i+n-1), int64(0)
 	for j := i; j < i+n; j++ {
 		c.closed = append(c.closed, t.tabletRef(j))
+		rest += t.tablets[j].size
 	}
 	opened := make([]*tablet, len(starts))
 	for j, start := range starts {
 		stop := end
+		opened[j] = t.newTablet(start)
+		opened[j].size = rest
 		if j+1 < len(starts) {
 			stop = starts[j+1]
+			opened[j].size = t.sizeBetween(start, stop)
+			rest -= opened[j].size
 		}
-		opened[j] = t.newTablet(start)
-		opened[j].size = t.sizeBetween(start, stop)
 		c.opened = append(c.opened, tabletRef{id: opened[j].id, start: start, end: stop})
 	}
 	t.tablets = slices.Replace(t.tablets, i, i+n, opened...)
-	s.record(change{kind: changeTablets, tablets: c})
+	return c
 }
 
 // Tablets lists the tablets of a table, in order. The table is named in full:

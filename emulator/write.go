@@ -205,6 +205,8 @@ type writer struct {
 	schema  *store.Schema // that the entries were validated against
 	entries []*bigtablepb.MutateRowsRequest_Entry
 	fault   *Fault
+
+	position int64 // in the journal, after what was applied
 }
 
 // entriesPerTurn is how many entries one request applies before others get a
@@ -221,7 +223,7 @@ func (w *writer) run(ctx context.Context) ([]*statuspb.Status, error) {
 		}
 		w.turn(statuses, lo, min(lo+entriesPerTurn, len(w.entries)))
 	}
-	return statuses, nil
+	return statuses, w.e.durable(w.position)
 }
 
 var statusOK = &statuspb.Status{}
@@ -241,6 +243,7 @@ func (w *writer) turn(statuses []*statuspb.Status, lo, hi int) {
 			statuses[i] = status.Convert(err).Proto()
 		}
 	}
+	w.position = w.e.appended()
 }
 
 func (w *writer) apply(s *session, entry *bigtablepb.MutateRowsRequest_Entry) error {

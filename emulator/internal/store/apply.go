@@ -191,7 +191,7 @@ func (e *editor) column(f *Family, qualifier []byte) *columnEdit {
 	if len(c.base) > 0 {
 		c.qualifier = c.base[0].Qualifier
 	} else {
-		c.qualifier = e.interner.intern(qualifier)
+		c.qualifier = e.interner.Intern(qualifier)
 	}
 	fam.columns = append(fam.columns, c)
 	if len(fam.columns) == manyColumns {

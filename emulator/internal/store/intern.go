@@ -10,7 +10,8 @@ const (
 	internedBytes = 64
 )
 
-func (in *Interner) intern(b []byte) string {
+// Intern is b as a string.
+func (in *Interner) Intern(b []byte) string {
 	if in == nil || len(b) > internedBytes {
 		return string(b)
 	}

@@ -1,0 +1,348 @@
+package emulator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator/internal/journal"
+	"github.com/bigtable-functions/bigtable-functions/emulator/internal/store"
+)
+
+// What a journal record is. The last three occur in snapshots only.
+const (
+	recordChange   = iota + 1 // a change of a row or of tablets
+	recordTable               // a table, new or in a snapshot
+	recordDelete              // a table is deleted
+	recordSchema              // a table's schema is replaced
+	recordProfiles            // an instance's app profiles are replaced
+	recordRows                // rows as they are
+	recordLog                 // a change that the log retains, applied already
+	recordTokens              // idempotency tokens in use
+	recordFormat              // first in a snapshot: the version of all this
+)
+
+// formatVersion is the version of the records.
+const formatVersion = 1
+
+// load opens the data directory and brings back its state.
+func (e *Emulator) load() error {
+	j, err := journal.Open(e.opts.DataDir, e.opts.Fsync, e.replay)
+	if err != nil {
+		return err
+	}
+	e.journal = j
+	return nil
+}
+
+// appended is the journal position after everything so far.
+func (e *Emulator) appended() int64 {
+	if e.journal == nil {
+		return 0
+	}
+	return e.journal.Appended()
+}
+
+// durable waits until the journal is durable up to a position, and has a
+// snapshot taken if it has grown long.
+func (e *Emulator) durable(position int64) error {
+	if e.journal == nil {
+		return nil
+	}
+	if err := e.journal.Wait(position); err != nil {
+		return status.Errorf(codes.Internal, "%v", err)
+	}
+	e.snapshotIfLong()
+	return nil
+}
+
+func (e *Emulator) append(encode func(b []byte) []byte) {
+	if e.journal != nil {
+		e.journal.Append(encode)
+	}
+}
+
+func (e *Emulator) journalChange(t *table, c change) {
+	if e.journal != nil {
+		e.journal.Append(func(b []byte) []byte { return putChange(append(b, recordChange), t, c) })
+	}
+}
+
+func (e *Emulator) journalTable(t *table) {
+	e.append(func(b []byte) []byte { return putTable(append(b, recordTable), t) })
+}
+
+func (e *Emulator) journalDelete(t *table) {
+	e.append(func(b []byte) []byte { return putString(append(b, recordDelete), t.name) })
+}
+
+func (e *Emulator) journalSchema(t *table, dropped []string) {
+	e.append(func(b []byte) []byte {
+		b = putProto(putString(append(b, recordSchema), t.name), t.schemaProto())
+		b = putUint(b, uint64(len(dropped)))
+		for _, name := range dropped {
+			b = putString(b, name)
+		}
+		return b
+	})
+}
+
+func (e *Emulator) journalProfiles(instance string, profiles map[string]*adminpb.AppProfile) {
+	e.append(func(b []byte) []byte { return putProfiles(append(b, recordProfiles), instance, profiles) })
+}
+
+func putProfiles(b []byte, instance string, profiles map[string]*adminpb.AppProfile) []byte {
+	b = putUint(putString(b, instance), uint64(len(profiles)))
+	for _, id := range slices.Sorted(maps.Keys(profiles)) {
+		b = putProto(b, profiles[id])
+	}
+	return b
+}
+
+func putTable(b []byte, t *table) []byte {
+	b = putUint(putString(b, t.name), t.id)
+	b = putProto(b, t.schemaProto())
+	b = putUint(b, t.tabletID)
+	b = putUint(b, uint64(len(t.tablets)))
+	for _, tab := range t.tablets {
+		b = putString(putUint(b, tab.id), tab.start)
+	}
+	return putUint(putInt(b, t.log.last), t.log.first)
+}
+
+func putChange(b []byte, t *table, c change) []byte {
+	b = putString(b, t.name)
+	b = putInt(putUint(b, uint64(c.kind)), c.commit)
+	if c.tablets != nil {
+		return putRefs(putRefs(b, c.tablets.closed), c.tablets.opened)
+	}
+	b = putString(putString(b, c.key), c.token)
+	return putProto(b, &bigtablepb.MutateRowsRequest_Entry{Mutations: c.mutations})
+}
+
+func putRefs(b []byte, refs []tabletRef) []byte {
+	b = putUint(b, uint64(len(refs)))
+	for _, r := range refs {
+		b = putString(putString(putUint(b, r.id), r.start), r.end)
+	}
+	return b
+}
+
+// recordBytes is about how large a snapshot record of many rows gets.
+const recordBytes = 256 << 10
+
+func putRow(b []byte, r *store.Row) []byte {
+	b = putUint(putString(b, r.Key), uint64(len(r.Cells)))
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		b = putString(putString(b, c.Family), c.Qualifier)
+		b = putString(putInt(b, c.Timestamp), c.Value)
+	}
+	return b
+}
+
+// replay applies one record of the data directory. No one else is there yet,
+// so it takes no locks.
+func (e *Emulator) replay(record []byte) error {
+	f := &fields{b: record[1:]}
+	var err error
+	switch record[0] {
+	case recordFormat:
+		if v := f.uint(); v != formatVersion {
+			err = fmt.Errorf("the data directory has format %d, this emulator reads %d", v, formatVersion)
+		}
+		e.nextID = f.uint()
+	case recordChange, recordLog:
+		err = e.replayChange(f, record[0] == recordChange)
+	case recordTable:
+		err = e.replayTable(f)
+	case recordDelete:
+		delete(e.tables, f.string())
+	case recordSchema:
+		err = e.replaySchema(f)
+	case recordProfiles:
+		e.replayProfiles(f)
+	case recordRows:
+		err = e.replayRows(f)
+	case recordTokens:
+		err = e.replayTokens(f)
+	default:
+		err = fmt.Errorf("a journal record has the unknown kind %d", record[0])
+	}
+	if f.err != nil {
+		return f.err
+	}
+	return err
+}
+
+// replaySession is the table that a record names, ready to be changed.
+func (e *Emulator) replaySession(f *fields) (*session, error) {
+	name := f.string()
+	t := e.tables[name]
+	if t == nil {
+		return nil, fmt.Errorf("a journal record names a table that does not exist: %s", name)
+	}
+	return &session{e: e, t: t, replaying: true}, nil
+}
+
+func (e *Emulator) replayChange(f *fields, apply bool) error {
+	s, err := e.replaySession(f)
+	if err != nil {
+		return err
+	}
+	c := change{kind: changeKind(f.uint()), commit: f.int()}
+	if c.kind == changeTablets {
+		c.tablets = &tabletChange{closed: f.refs(), opened: f.refs()}
+	} else {
+		c.key, c.token = f.string(), slices.Clone(f.bytes())
+		entry := &bigtablepb.MutateRowsRequest_Entry{}
+		f.proto(entry)
+		c.mutations = entry.Mutations
+	}
+	if f.err != nil {
+		return f.err
+	}
+	if apply {
+		s.reapply(c)
+		s.note(c)
+	} else {
+		s.t.log.append(c)
+	}
+	s.t.log.last = c.commit
+	return nil
+}
+
+// reapply makes a change to rows or tablets again.
+func (s *session) reapply(c change) {
+	if c.tablets != nil {
+		i := s.t.tabletAt(c.tablets.closed[0].start)
+		starts := make([]string, len(c.tablets.opened))
+		for j, r := range c.tablets.opened {
+			starts[j] = r.start
+		}
+		s.t.retile(i, len(c.tablets.closed), starts)
+		return
+	}
+	old := s.row(c.key)
+	a := store.Apply(s.t.schema, &s.t.interner, c.key, old, c.mutations, c.commit)
+	s.put(c.key, old, a.Row)
+}
+
+func (f *fields) refs() []tabletRef {
+	refs := make([]tabletRef, f.count())
+	for i := range refs {
+		refs[i] = tabletRef{id: f.uint(), start: f.string(), end: f.string()}
+	}
+	return refs
+}
+
+func (e *Emulator) replayTable(f *fields) error {
+	t := &table{name: f.string(), id: f.uint(), rows: newRows()}
+	p := &adminpb.Table{}
+	f.proto(p)
+	t.tabletID = f.uint()
+	for range f.count() {
+		t.tablets = append(t.tablets, &tablet{id: f.uint(), start: f.string()})
+	}
+	t.log.last, t.log.first = f.int(), f.uint()
+	if f.err != nil {
+		return f.err
+	}
+	e.tables[t.name] = t
+	e.nextID = max(e.nextID, t.id)
+	return t.setSchema(p)
+}
+
+// setSchema takes a table's schema from its admin form.
+func (t *table) setSchema(p *adminpb.Table) error {
+	schema := &store.Schema{Unit: 1000, Families: map[string]*store.Family{}}
+	if p.Granularity == adminpb.Table_MICROS {
+		schema.Unit = 1
+	}
+	for name, family := range p.ColumnFamilies {
+		fam, err := store.NewFamily(name, family)
+		if err != nil {
+			return fmt.Errorf("family %s of %s: %w", name, t.name, err)
+		}
+		schema.Families[name] = fam
+	}
+	info := proto.Clone(p).(*adminpb.Table)
+	info.ColumnFamilies = nil
+	t.schema, t.info = schema, info
+	t.log.retain(retentionOf(info))
+	return nil
+}
+
+func (e *Emulator) replaySchema(f *fields) error {
+	s, err := e.replaySession(f)
+	if err != nil {
+		return err
+	}
+	p := &adminpb.Table{}
+	f.proto(p)
+	dropped := make([]string, f.count())
+	for i := range dropped {
+		dropped[i] = f.string()
+	}
+	if f.err != nil {
+		return f.err
+	}
+	if err := s.t.setSchema(p); err != nil {
+		return err
+	}
+	s.purge(dropped)
+	return nil
+}
+
+func (e *Emulator) replayProfiles(f *fields) {
+	instance, profiles := f.string(), map[string]*adminpb.AppProfile{}
+	for range f.count() {
+		p := &adminpb.AppProfile{}
+		f.proto(p)
+		_, id := splitProfile(p.Name)
+		profiles[id] = p
+	}
+	e.profiles[instance] = profiles
+}
+
+func (e *Emulator) replayRows(f *fields) error {
+	s, err := e.replaySession(f)
+	if err != nil {
+		return err
+	}
+	for len(f.b) > 0 {
+		key := f.string()
+		cells := make([]store.Cell, f.count())
+		for i := range cells {
+			c := &cells[i]
+			c.Family, c.Qualifier = f.string(), s.t.interner.Intern(f.bytes())
+			c.Timestamp, c.Value = f.int(), slices.Clone(f.bytes())
+			if fam := s.t.schema.Families[c.Family]; fam != nil {
+				c.Family = fam.Name
+			}
+		}
+		if f.err != nil {
+			return f.err
+		}
+		s.put(key, nil, store.NewRow(key, cells))
+	}
+	return nil
+}
+
+func (e *Emulator) replayTokens(f *fields) error {
+	s, err := e.replaySession(f)
+	if err != nil {
+		return err
+	}
+	for len(f.b) > 0 {
+		at, id := f.int(), f.string()
+		s.t.tokens.use(id, at)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package emulator
+
+import (
+	"maps"
+
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"github.com/tidwall/btree"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator/internal/store"
+)
+
+func (e *Emulator) snapshotIfLong() {
+	if e.journal.SegmentBytes() < e.opts.SnapshotBytes || !e.saving.CompareAndSwap(false, true) {
+		return
+	}
+	e.spawn(func() {
+		defer e.saving.Store(false)
+		if err := e.saveSnapshot(); err != nil {
+			e.log.Error("snapshot", "error", err)
+		}
+	})
+}
+
+// frozen is a table at one moment.
+type frozen struct {
+	table   *table // a copy, whose slices and maps no one changes
+	rows    *btree.BTreeG[*store.Row]
+	changes []change
+	tokens  []tokenUse
+}
+
+// saveSnapshot writes all there is to a snapshot. Only taking the moment
+// stops writers; the writing does not.
+func (e *Emulator) saveSnapshot() error {
+	segment, nextID, tables, profiles, err := e.freeze()
+	if err != nil {
+		return err
+	}
+	return e.journal.Snapshot(segment, func(put func(func([]byte) []byte) error) error {
+		err := put(func(b []byte) []byte {
+			return putUint(putUint(append(b, recordFormat), formatVersion), nextID)
+		})
+		if err != nil {
+			return err
+		}
+		for instance, p := range profiles {
+			if err := put(func(b []byte) []byte { return putProfiles(append(b, recordProfiles), instance, p) }); err != nil {
+				return err
+			}
+		}
+		for _, f := range tables {
+			if err := f.save(put); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// freeze takes the state and starts the journal segment that comes after it.
+func (e *Emulator) freeze() (uint64, uint64, []frozen, map[string]map[string]*adminpb.AppProfile, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	segment, err := e.journal.Rotate()
+	if err != nil {
+		return 0, 0, nil, nil, err
+	}
+	profiles := map[string]map[string]*adminpb.AppProfile{}
+	for instance, p := range e.profiles {
+		profiles[instance] = maps.Clone(p)
+	}
+	var tables []frozen
+	for _, t := range e.tables {
+		tables = append(tables, t.freeze())
+	}
+	return segment, e.nextID, tables, profiles, nil
+}
+
+func (t *table) freeze() frozen {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := &table{name: t.name, id: t.id, info: t.info, schema: t.schema, tabletID: t.tabletID}
+	for _, tab := range t.tablets {
+		c.tablets = append(c.tablets, &tablet{id: tab.id, start: tab.start})
+	}
+	c.log.last, c.log.first = t.log.last, t.log.first
+	return frozen{table: c, rows: t.rows.Copy(), changes: t.log.all(), tokens: append([]tokenUse(nil), t.tokens.queue...)}
+}
+
+func (f frozen) save(put func(func([]byte) []byte) error) error {
+	if err := put(func(b []byte) []byte { return putTable(append(b, recordTable), f.table) }); err != nil {
+		return err
+	}
+	if err := f.saveRows(put); err != nil {
+		return err
+	}
+	for _, c := range f.changes {
+		if err := put(func(b []byte) []byte { return putChange(append(b, recordLog), f.table, c) }); err != nil {
+			return err
+		}
+	}
+	if len(f.tokens) == 0 {
+		return nil
+	}
+	return put(func(b []byte) []byte {
+		b = putString(append(b, recordTokens), f.table.name)
+		for _, u := range f.tokens {
+			b = putString(putInt(b, u.at), u.id)
+		}
+		return b
+	})
+}
+
+func (f frozen) saveRows(put func(func([]byte) []byte) error) error {
+	var batch []*store.Row
+	size := int64(0)
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		err := put(func(b []byte) []byte {
+			b = putString(append(b, recordRows), f.table.name)
+			for _, r := range batch {
+				b = putRow(b, r)
+			}
+			return b
+		})
+		batch, size = batch[:0], 0
+		return err
+	}
+	for _, r := range allRows(f.rows) {
+		batch, size = append(batch, r), size+r.Size
+		if size >= recordBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
