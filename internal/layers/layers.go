@@ -24,7 +24,7 @@ var house = map[string][]string{
 
 	// What a user may say, and what it means.
 	"pipeline":              {"internal/cell", "internal/rowrange"},
-	"internal/push":         {"internal/retry"},
+	"internal/push":         {},
 	"internal/record":       {"internal/push", "internal/deadletter"},
 	"internal/expr":         {"pipeline", "internal/cell"},
 	"internal/changestream": {"internal/rowrange"},
@@ -59,9 +59,10 @@ var house = map[string][]string{
 		"internal/lint", "internal/telemetry", "ledger"},
 
 	// The emulator shares only row ranges with what it tests.
-	"emulator":                 {"internal/rowrange", "emulator/internal/filter", "emulator/internal/store"},
-	"emulator/internal/filter": {"internal/rowrange", "emulator/internal/store"},
-	"emulator/internal/store":  {"internal/rowrange"},
+	"emulator":                  {"internal/rowrange", "emulator/internal/..."},
+	"emulator/internal/filter":  {"internal/rowrange", "emulator/internal/store"},
+	"emulator/internal/journal": {"internal/rowrange", "emulator/internal/store"},
+	"emulator/internal/store":   {"internal/rowrange"},
 
 	// Laptops and tests.
 	"internal/localcloud":              {"internal/push"},
