@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ const (
 	headerPublishTime  = headerPrefix + "Publish-Time"
 	headerOrderingKey  = headerPrefix + "Ordering-Key"
 	headerSubscription = headerPrefix + "Subscription-Name"
+	// What Google's emulator (gcloud 528) writes instead.
+	headerEmulatorKey = "X-Goog-Ordering-Key"
 )
 
 // isUnwrapped reports whether the body is the payload itself. Such a payload is
@@ -32,7 +35,7 @@ func isUnwrapped(h http.Header) bool {
 // readMetadata fills all of m but its data.
 func readMetadata(h http.Header, m *Message) error {
 	m.ID = h.Get(headerMessageID)
-	m.OrderingKey = h.Get(headerOrderingKey)
+	m.OrderingKey = cmp.Or(h.Get(headerOrderingKey), h.Get(headerEmulatorKey))
 	m.Subscription = h.Get(headerSubscription)
 	m.Attributes = attributes(h)
 	if m.ID == "" {
@@ -70,7 +73,7 @@ func isTransport(name string) bool {
 		"Connection", "Keep-Alive", "Content-Length", "Content-Encoding", "Transfer-Encoding",
 		"Te", "Trailer", "Upgrade", "Expect", "Host", "From", "User-Agent",
 		"Forwarded", "Via", "Function-Execution-Id",
-		"Traceparent", "Tracestate", "X-Cloud-Trace-Context":
+		"Traceparent", "Tracestate", "X-Cloud-Trace-Context", headerEmulatorKey:
 		return true
 	}
 	for _, prefix := range []string{headerPrefix, "X-Forwarded-", "X-Appengine-", "X-Google-", "X-Envoy-"} {
