@@ -68,7 +68,11 @@ func publish(t *testing.T, c *localcloud.Cloud, messages ...*pubsub.Message) []s
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	defer func() {
+		if err := client.Close(); err != nil {
+			t.Errorf("closing client: %v", err)
+		}
+	}()
 	p := client.Publisher("flights-events")
 	defer p.Stop()
 	p.EnableMessageOrdering = true
@@ -215,6 +219,33 @@ func TestMessageRefusedTooOftenIsForwardedUnderANewID(t *testing.T) {
 		}
 		if !maps.Equal(moved[0].Attributes, want) {
 			t.Errorf("attributes %v, want %v", moved[0].Attributes, want)
+		}
+	})
+}
+
+func TestMessageThatCannotBeForwardedIsDeliveredAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *localcloud.Cloud) {
+		f := newFunction(refuse)
+		s := deploy(t, c, f, func(p *localcloud.Push) { p.MaxAttempts = 5 })
+		conn, err := c.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		topic := "projects/my-project/topics/flights-undelivered"
+		_, err = pubsubpb.NewPublisherClient(conn).DeleteTopic(t.Context(), &pubsubpb.DeleteTopicRequest{Topic: topic})
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(t, c, text("x"))
+		if err := s.Wait(t.Context(), func(n localcloud.Counts) bool { return n.Refused == 7 }); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CreateTopics(t.Context(), "flights-undelivered"); err != nil {
+			t.Fatal(err)
+		}
+		if n := idle(t, s); n.Forwarded != 1 || n.Refused != 8 {
+			t.Errorf("counts %+v", n)
 		}
 	})
 }

@@ -162,10 +162,10 @@ func (s *Subscription) Idle(ctx context.Context) error {
 
 // enqueue takes over published messages.
 func (s *Subscription) enqueue(messages []*pubsubpb.PubsubMessage) {
+	s.stats.update(func(n *Counts) { n.Published += int64(len(messages)) })
 	s.mu.Lock()
 	s.inbox = append(s.inbox, messages...)
 	s.mu.Unlock()
-	s.stats.update(func(n *Counts) { n.Published += int64(len(messages)) })
 	select {
 	case s.wake <- struct{}{}:
 	default: // the dispatcher will look anyway

@@ -15,13 +15,13 @@ const expansion = 7
 // served: a large request is not overtaken by small ones for ever.
 type admission struct {
 	bound int64 // 0: none
-	cap   int64
+	limit int64 // of one body
 	wait  time.Duration
 	sem   *semaphore.Weighted
 }
 
-func newAdmission(bound, cap int64, wait time.Duration) *admission {
-	return &admission{bound: bound, cap: cap, wait: wait, sem: semaphore.NewWeighted(bound)}
+func newAdmission(bound, limit int64, wait time.Duration) *admission {
+	return &admission{bound: bound, limit: limit, wait: wait, sem: semaphore.NewWeighted(bound)}
 }
 
 // enter waits until the request's reservation fits beside the others and
@@ -46,10 +46,10 @@ func (a *admission) enter(ctx context.Context, contentLength int64) (release fun
 // reservation is nothing.
 func (a *admission) reservation(contentLength int64) int64 {
 	switch {
-	case contentLength > a.cap:
+	case contentLength > a.limit:
 		return 0
 	case contentLength < 0:
-		contentLength = a.cap
+		contentLength = a.limit
 	}
 	return min(contentLength*expansion, a.bound)
 }

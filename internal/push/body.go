@@ -12,14 +12,14 @@ const drainLimit = 32 << 20
 
 // readDelivery reads the body and tells its shape. An error means that the body
 // did not arrive whole.
-func readDelivery(r *http.Request, cap int64) (*Delivery, error) {
-	body, size, err := readBody(r, cap)
+func readDelivery(r *http.Request, limit int64) (*Delivery, error) {
+	body, size, err := readBody(r, limit)
 	if err != nil {
 		return nil, err
 	}
 	d := &Delivery{Size: size}
-	if size > cap {
-		d.Malformed = fmt.Errorf("body of %d bytes is over the limit of %d", size, cap)
+	if size > limit {
+		d.Malformed = fmt.Errorf("body of %d bytes is over the limit of %d", size, limit)
 		if isUnwrapped(r.Header) {
 			// What is wrong already stands in Malformed.
 			_ = readMetadata(r.Header, &d.Message)
@@ -48,8 +48,8 @@ func readMessage(h http.Header, body []byte, m *Message) error {
 
 // readBody returns the body in a buffer of its size. For one over the cap it
 // returns no body and a size over the cap.
-func readBody(r *http.Request, cap int64) (body []byte, size int64, err error) {
-	if r.ContentLength > cap {
+func readBody(r *http.Request, limit int64) (body []byte, size int64, err error) {
+	if r.ContentLength > limit {
 		return nil, r.ContentLength, drain(r.Body)
 	}
 	if r.ContentLength >= 0 {
@@ -59,11 +59,11 @@ func readBody(r *http.Request, cap int64) (body []byte, size int64, err error) {
 		}
 		return body, r.ContentLength, nil
 	}
-	body, err = io.ReadAll(io.LimitReader(r.Body, cap+1))
+	body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading body: %w", err)
 	}
-	if size = int64(len(body)); size > cap {
+	if size = int64(len(body)); size > limit {
 		return nil, size, drain(r.Body)
 	}
 	return body, size, nil
