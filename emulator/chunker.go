@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// valueChunk is the largest part of a cell value in one chunk, so that
-	// no message comes near the 4 MiB that gRPC clients accept by default.
+	// valueChunk is the largest part of a cell value in one chunk. A row is never
+	// cut over messages: the official Go client (v1.58) fails where a message
+	// ends within a row.
 	valueChunk = 1 << 20
 
 	// messageBytes is about how large a message of many rows gets.
@@ -34,10 +35,7 @@ type chunker struct {
 func (c *chunker) row(key string, cells []filter.Out) error {
 	var chunk *bigtablepb.ReadRowsResponse_CellChunk
 	for i := range cells {
-		var err error
-		if chunk, err = c.cell(key, cells, i); err != nil {
-			return err
-		}
+		chunk = c.cell(key, cells, i)
 	}
 	chunk.RowStatus = commitRow
 	if c.perMessage || c.size >= c.target {
@@ -50,7 +48,7 @@ var commitRow = &bigtablepb.ReadRowsResponse_CellChunk_CommitRow{CommitRow: true
 
 // cell adds one cell, in several chunks if it is large, and returns the last.
 // What repeats the chunk before is left out.
-func (c *chunker) cell(key string, cells []filter.Out, i int) (*bigtablepb.ReadRowsResponse_CellChunk, error) {
+func (c *chunker) cell(key string, cells []filter.Out, i int) *bigtablepb.ReadRowsResponse_CellChunk {
 	o := &cells[i]
 	chunk := c.add()
 	if i == 0 {
@@ -69,22 +67,18 @@ func (c *chunker) cell(key string, cells []filter.Out, i int) (*bigtablepb.ReadR
 	}
 	c.size += 32 + len(o.Qualifier)
 	if o.Strip {
-		return chunk, nil
+		return chunk
 	}
 	value := o.Value
 	for len(value) > valueChunk {
 		chunk.Value, chunk.ValueSize = value[:valueChunk], int32(len(o.Value))
 		value = value[valueChunk:]
-		if err := c.flush(); err != nil {
-			return nil, err
-		}
+		c.size += valueChunk
 		chunk = c.add()
 	}
 	chunk.Value = value
-	if c.size += len(value); c.size > valueChunk && i+1 < len(cells) {
-		return chunk, c.flush()
-	}
-	return chunk, nil
+	c.size += len(value)
+	return chunk
 }
 
 func (c *chunker) add() *bigtablepb.ReadRowsResponse_CellChunk {
