@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// environment is what the process was started with.
+type environment struct {
+	logger *slog.Logger
+	get    func(string) string
+}
+
+// parts are the functions built and what they hold open.
+type parts struct {
+	handlers map[string]http.Handler
+	closers  []func() error
+}
+
+// close ends what the functions hold, the newest first.
+func (p *parts) close() error {
+	var errs []error
+	for _, c := range slices.Backward(p.closers) {
+		errs = append(errs, c())
+	}
+	return errors.Join(errs...)
+}
+
+// build makes the function that target names, or all of them where it is empty.
+func build(target string, env environment) (*parts, error) {
+	makers := map[string]func(*parts, *pipeline.Pipeline, environment) (http.Handler, error){
+		"write": buildWrite,
+	}
+	if target != "" && makers[target] == nil {
+		return nil, fmt.Errorf("FUNCTION_TARGET=%s names no function; there are: write", target)
+	}
+	p, err := loadPipeline(env)
+	if err != nil {
+		return nil, err
+	}
+	out := &parts{handlers: map[string]http.Handler{}}
+	for name, maker := range makers {
+		if target != "" && target != name {
+			continue
+		}
+		if out.handlers[name], err = maker(out, p, env); err != nil {
+			return nil, errors.Join(fmt.Errorf("building %s: %w", name, err), out.close())
+		}
+	}
+	return out, nil
+}
+
+// loadPipeline reads PIPELINE, or the file that PIPELINE_FILE names.
+func loadPipeline(env environment) (*pipeline.Pipeline, error) {
+	text, file := []byte(env.get("PIPELINE")), env.get("PIPELINE_FILE")
+	switch {
+	case len(text) > 0 && file != "":
+		return nil, errors.New("PIPELINE and PIPELINE_FILE are both set: set one")
+	case len(text) == 0 && file == "":
+		return nil, errors.New("neither PIPELINE (the YAML) nor PIPELINE_FILE (its path) is set")
+	case file == "":
+		file = "PIPELINE"
+	default:
+		var err error
+		if text, err = os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("reading the pipeline file: %w", err)
+		}
+	}
+	return pipeline.Parse(text, pipeline.Options{
+		File: file, Project: env.get("BIGTABLE_PROJECT"), Instance: env.get("BIGTABLE_INSTANCE"),
+	})
+}
+
+func buildWrite(out *parts, p *pipeline.Pipeline, env environment) (http.Handler, error) {
+	if p.Write == nil {
+		return nil, errors.New("the pipeline has no write section")
+	}
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
+		Emulator: env.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "bigtable-functions",
+	})
+	if err != nil {
+		return nil, err
+	}
+	w, err := write.NewWriter(p, dialer, env.logger)
+	if err != nil {
+		return nil, err
+	}
+	out.closers = append(out.closers, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		return w.Close(ctx)
+	})
+	letters, err := buildDeadLetters(out, p, env)
+	if err != nil {
+		return nil, err
+	}
+	return write.New(write.Config{
+		Pipeline: p, Writer: w, DeadLetters: letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
+		Logger: env.logger, Now: time.Now, Report: write.LogSummary(env.logger, p.Name),
+	})
+}
+
+// buildDeadLetters connects to NAME-dead-letter where a policy needs it.
+func buildDeadLetters(out *parts, p *pipeline.Pipeline, env environment) (write.DeadLetters, error) {
+	if p.Write.OnFailure != pipeline.PolicyDeadLetter && p.Write.OnUnmatched != pipeline.PolicyDeadLetter {
+		return nil, nil
+	}
+	project := env.get("PUBSUB_PROJECT")
+	if project == "" {
+		project = env.get("BIGTABLE_PROJECT")
+	}
+	if project == "" {
+		project = p.Tables[0].Project
+	}
+	client, err := pubsub.NewClient(context.Background(), project)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to Pub/Sub for dead letters: %w", err)
+	}
+	out.closers = append(out.closers, client.Close)
+	publisher := deadletter.NewPublisher(client.Publisher(p.Name + "-dead-letter"))
+	out.closers = append(out.closers, publisher.Close)
+	return publisher, nil
+}
+
+// gated puts every handler behind one gate.
+func (p *parts) gated(gate *push.Gate) map[string]http.Handler {
+	out := make(map[string]http.Handler, len(p.handlers))
+	for name, h := range p.handlers {
+		out[name] = gate.Wrap(h)
+	}
+	return out
+}
+
+// names lists the functions built, for the log.
+func (p *parts) names() string {
+	var out []string
+	for name := range p.handlers {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}

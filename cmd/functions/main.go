@@ -1,0 +1,63 @@
+// Command functions serves the function that FUNCTION_TARGET names, or all of them by
+// path where it is unset, and guarantees that an instance which is told to stop
+// finishes what it has accepted: on SIGTERM it refuses what is new, waits up to nine
+// seconds for what is in flight, and exits 0.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/GoogleCloudPlatform/functions-framework-go/funcframework"
+	"github.com/GoogleCloudPlatform/functions-framework-go/functions"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+)
+
+func main() {
+	logger := slog.New(telemetry.NewHandler(os.Stdout, slog.LevelInfo, os.Getenv("GOOGLE_CLOUD_PROJECT")))
+	if err := run(environment{logger, os.Getenv}); err != nil {
+		logger.Error("the functions stopped", "error", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until SIGTERM or SIGINT, then drains.
+func run(env environment) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+
+	parts, err := build(env.get("FUNCTION_TARGET"), env)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.close()) }()
+
+	gate := &push.Gate{}
+	for name, h := range parts.gated(gate) {
+		functions.HTTP(name, telemetry.Trace(h).ServeHTTP)
+	}
+	port := env.get("PORT")
+	if port == "" {
+		port = "8080"
+	}
+	// The framework cannot be stopped: its goroutine ends with the process.
+	failed := make(chan error, 1)
+	go func() { failed <- funcframework.Start(port) }()
+	env.logger.Info("serving", "functions", parts.names(), "port", port)
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.Background(), push.DrainSeconds*time.Second)
+	defer cancel()
+	return gate.Drain(drain)
+}

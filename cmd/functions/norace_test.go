@@ -1,0 +1,6 @@
+//go:build !race
+
+package main
+
+// raceEnabled: memory is measured.
+const raceEnabled = false

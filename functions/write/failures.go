@@ -1,0 +1,103 @@
+package write
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// errUnmatched is why a record that no mapping takes is not written.
+var errUnmatched = errors.New("no mapping takes the record")
+
+// failure is a record or a row that can never be written.
+type failure struct {
+	letter    deadletter.Letter
+	reason    error // quotes nothing of the record
+	unmatched bool  // onUnmatched decides, not onFailure
+	lost      bool  // there is no content to keep: it can only be refused or dropped
+}
+
+func (f *function) policy(x *failure) pipeline.Policy {
+	if x.unmatched {
+		return f.cfg.Pipeline.Write.OnUnmatched
+	}
+	return f.cfg.Pipeline.Write.OnFailure
+}
+
+// giveUp hands failures to their policies. An error refuses the delivery: under
+// fail, and where a dead letter could not be kept.
+func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) error {
+	s := &d.summary
+	var letters []deadletter.Letter
+	var refuse error
+	for i := range failures {
+		x := &failures[i]
+		policy := f.policy(x)
+		if policy == pipeline.PolicySkip {
+			s.Skipped++
+			continue
+		}
+		s.Failed++
+		f.note(ctx, d, policy, x)
+		switch {
+		case policy == pipeline.PolicyFail:
+			refuse = errors.Join(refuse, x.reason)
+		case policy == pipeline.PolicyDeadLetter && x.lost:
+			refuse = errors.Join(refuse, fmt.Errorf("cannot be kept as a dead letter: %w", x.reason))
+		case policy == pipeline.PolicyDeadLetter:
+			letters = append(letters, x.letter)
+		}
+	}
+	if refuse != nil {
+		return refuse
+	}
+	if len(letters) == 0 {
+		return nil
+	}
+	if err := f.cfg.DeadLetters.Put(ctx, letters); err != nil {
+		return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)
+	}
+	s.DeadLettered += len(letters)
+	return nil
+}
+
+// unwritable lists what the mapping refuses and what no mapping takes.
+func (f *function) unwritable(d *delivery, result *mapping.Result) []failure {
+	var out []failure
+	for _, r := range result.Rejected {
+		out = append(out, failure{letter: f.letter(d, d.records[r.Record].Raw, r.Mapping, r), reason: r})
+	}
+	for _, i := range result.Unmatched {
+		out = append(out, failure{letter: f.letter(d, d.records[i].Raw, "", errUnmatched), reason: errUnmatched, unmatched: true})
+	}
+	return out
+}
+
+// letter keeps a record as it was received.
+func (f *function) letter(d *delivery, raw []byte, mapping string, reason error) deadletter.Letter {
+	return deadletter.Letter{
+		Kind: deadletter.KindRecord, Mapping: mapping, Error: reason.Error(), Time: f.cfg.Now(),
+		MessageID: d.Message.ID, PublishTime: d.Message.PublishTime, Data: raw,
+	}
+}
+
+func (f *function) malformed(d *delivery) failure {
+	return failure{letter: f.letter(d, d.Message.Data, "", d.Malformed), reason: d.Malformed, lost: d.Message.Data == nil}
+}
+
+// refusedRow keeps an entry that the service refuses for good, so that it can be
+// applied as it was meant; one that is too large for a message, as the record it came
+// from. The service's own words go into the letter, not into the log.
+func (f *function) refusedRow(d *delivery, r rejectedRow) failure {
+	part := r.row.Parts[0]
+	letter := f.letter(d, d.records[part.Record].Raw, part.Mapping.Name, r.reason)
+	if r.reason.Detail != "" {
+		letter.Error += ": " + r.reason.Detail
+	}
+	letter.SetRow(r.row.Table, r.row.Entry, r.row.Unless)
+	return failure{letter: letter, reason: &mapping.Rejection{Record: part.Record, Mapping: part.Mapping.Name, Err: r.reason}}
+}

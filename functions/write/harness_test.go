@@ -1,0 +1,228 @@
+package write_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/bigtable"
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/internal/writer"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+const instance = "projects/my-project/instances/my-instance"
+
+// house is the function write over an emulator, behind a real HTTP server.
+type house struct {
+	t        testing.TB
+	emulator *emulator.Emulator
+	conn     *grpc.ClientConn
+	server   *httptest.Server
+	letters  *letterBox
+	log      *lockedBuffer
+	limits   mapping.Limits
+	service  emulator.Limits // what the emulator refuses
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// letterBox keeps dead letters in memory, or fails.
+type letterBox struct {
+	mu      sync.Mutex
+	letters []deadletter.Letter
+	err     error
+}
+
+func (b *letterBox) Put(_ context.Context, letters []deadletter.Letter) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return b.err
+	}
+	b.letters = append(b.letters, letters...)
+	return nil
+}
+
+// connection lets the writer share the test's connection to the emulator.
+type connection struct{ *grpc.ClientConn }
+
+func (connection) Close() error { return nil }
+
+// newHouse deploys a pipeline file. Tables exist with the families given, which may be
+// other ones than the file declares.
+func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFamily, change func(*house)) *house {
+	t.Helper()
+	h := &house{t: t, letters: &letterBox{}, log: &lockedBuffer{}, limits: mapping.ServiceLimits()}
+	if change != nil {
+		change(h)
+	}
+	p, err := pipeline.Parse([]byte(file), pipeline.Options{File: "pipeline.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.emulator, err = emulator.New(emulator.Options{Limits: h.service}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.emulator.Close() })
+	if h.conn, err = h.emulator.Dial(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.conn.Close() })
+	for _, table := range p.Tables {
+		_, err = adminpb.NewBigtableTableAdminClient(h.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
+			Parent: instance, TableId: table.ID, Table: &adminpb.Table{ColumnFamilies: families},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.serve(p)
+	return h
+}
+
+func (h *house) serve(p *pipeline.Pipeline) {
+	logger := slog.New(telemetry.NewHandler(h.log, slog.LevelDebug, ""))
+	dial := func(context.Context, string, string) (writer.Conn, error) { return connection{h.conn}, nil }
+	w, err := writer.New(writer.Config{
+		Schema: writer.Schemas(p.Tables), Dial: dial, DialAdmin: dial, Limits: p.Write.Limits, Repair: p.Write.Repair, Logger: logger,
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := w.Close(ctx); err != nil {
+			h.t.Errorf("closing the writer: %v", err)
+		}
+	})
+	handler, err := write.New(write.Config{
+		Pipeline: p, Writer: w, DeadLetters: h.letters, Limits: h.limits, Budget: time.Minute,
+		Logger: logger, Now: time.Now, Report: write.LogSummary(logger, p.Name),
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.server = httptest.NewServer(handler)
+	h.t.Cleanup(h.server.Close)
+}
+
+// deliver posts data in a push envelope and returns the status.
+func (h *house) deliver(id string, data []byte) int {
+	h.t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"message": map[string]any{
+			"data": base64.StdEncoding.EncodeToString(data), "messageId": id, "publishTime": "2026-08-30T10:15:31.456Z",
+		},
+		"subscription": "projects/my-project/subscriptions/orders-events",
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.post(body)
+}
+
+func (h *house) post(body []byte) int {
+	h.t.Helper()
+	resp, err := http.Post(h.server.URL, "application/json", bytes.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// rows reads a table back: row key, then family:qualifier, to the newest value.
+func (h *house) rows(table string) map[string]map[string]string {
+	h.t.Helper()
+	client, err := bigtable.NewClientWithConfig(h.t.Context(), "my-project", "my-instance",
+		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(h.conn))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	out := map[string]map[string]string{}
+	err = client.Open(table).ReadRows(h.t.Context(), bigtable.InfiniteRange(""), func(r bigtable.Row) bool {
+		out[r.Key()] = map[string]string{}
+		for _, items := range r {
+			for _, item := range items {
+				out[r.Key()][item.Column] = string(item.Value)
+			}
+		}
+		return true
+	}, bigtable.RowFilter(bigtable.LatestNFilter(1)))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+func plainFamilies(names ...string) map[string]*adminpb.ColumnFamily {
+	out := map[string]*adminpb.ColumnFamily{}
+	for _, n := range names {
+		out[n] = &adminpb.ColumnFamily{}
+	}
+	return out
+}
+
+// ordersFile is a pipeline with the policies given.
+func ordersFile(format, onFailure, onUnmatched string) string {
+	return fmt.Sprintf(`
+version: 1
+name: orders
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  orders:
+    families:
+      cf: {columns: {status: string, total: int64}}
+      extra: {}
+write:
+  format: %s
+  onFailure: %s
+  onUnmatched: %s
+  mappings:
+    - name: order
+      when: event.?type.orValue("order") == "order"
+      table: orders
+      rowKey: event.id
+      timestamp: timestamp(event.?at.orValue("2026-08-30T10:15:30.123Z"))
+      mutations:
+        - set: {cf: {status: event.?status, total: event.?total}}
+        - when: has(event.extra)
+          set: {extra: {blob: event.extra}}
+`, format, onFailure, onUnmatched)
+}
