@@ -21,11 +21,27 @@ func (b *builder) change(e *entry[changeDoc]) {
 		c.SelectedCell = b.selectedCell(doc, c.Table)
 	}
 	b.span(doc, c)
-	c.To = b.sink(&doc.To, sinkUse{changes: c, selected: doc.SelectedCell != nil, emit: doc.Emit, forEach: doc.ForEach})
+	c.To = b.sink(&doc.To, sinkUse{
+		changes: true, selected: doc.SelectedCell != nil, table: c.Table, families: c.reads(), emit: doc.Emit, forEach: doc.ForEach,
+	})
 	if c.To.PubSub != nil && c.MaxRecordBytes > maxMessage {
 		b.fail(doc.MaxRecordBytes.at, "more than a Pub/Sub message may have, 10,000,000 bytes")
 	}
 	b.p.Changes = append(b.p.Changes, c)
+}
+
+// reads returns the families whose entries pass the filter.
+func (c *Change) reads() []*Family {
+	if c.Table == nil {
+		return nil
+	}
+	var families []*Family
+	for _, f := range c.Table.Families {
+		if c.Filter.Families.Match(f.Name) {
+			families = append(families, f)
+		}
+	}
+	return families
 }
 
 // maxMessage is Pub/Sub's limit for a message, in bytes.

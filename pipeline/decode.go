@@ -288,7 +288,7 @@ func (d *decoder) mapKey(n *yaml.Node, key *string, a *at, f field) {
 		return
 	}
 	if s, ok := shapes[f.keys]; ok && !s.form.MatchString(*key) {
-		d.fail(n, a.place, "%q is no %s: %s", *key, s.what, s.rule)
+		d.fail(n, a.place, "%s", s.fault(*key))
 		a.state = broken
 	}
 }

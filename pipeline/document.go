@@ -244,7 +244,7 @@ type httpDoc struct {
 	URL     text       `key:"url" need:"y" shape:"url" doc:"where to send"`
 	Path    expr       `key:"path" doc:"appended to the URL"`
 	Method  text       `key:"method" default:"POST" one:"POST|PUT|PATCH|DELETE" doc:"the request's method"`
-	Headers dict[text] `key:"headers" keys:"header" doc:"fixed headers"`
+	Headers dict[text] `key:"headers" keys:"header" shape:"headerValue" doc:"fixed headers"`
 	Batch   count      `key:"batch" default:"1" min:"1" max:"1000" doc:"records in a request"`
 	Auth    *authDoc   `key:"auth" doc:"oidc, {bearer: SECRET} or {hmac: SECRET}; absent: none"`
 	Timeout span       `key:"timeout" default:"10s" min:"100ms" max:"60s" doc:"how long a request may take"`

@@ -44,23 +44,48 @@ func (es Errors) Unwrap() []error {
 	return errs
 }
 
-// add records a fault. One place of the file has one fault: what follows from
-// the first is not said again.
-func (es *Errors) add(pos Pos, place, format string, args ...any) {
-	for _, e := range *es {
-		if e.Pos == pos && e.Place == place {
-			return
-		}
-	}
-	*es = append(*es, &Error{Pos: pos, Place: place, Message: fmt.Sprintf(format, args...)})
+// faults collects the Errors of one file.
+type faults struct {
+	list Errors
+	at   map[faultKey]*Error
 }
 
-// sorted returns the faults by position.
-func (es Errors) sorted() Errors {
-	slices.SortStableFunc(es, func(a, b *Error) int {
+type faultKey struct {
+	pos   Pos
+	place string
+}
+
+// add records a fault. One place of the file has one fault: what follows from
+// the first is not said again.
+func (fs *faults) add(pos Pos, place, format string, args ...any) {
+	key := faultKey{pos, place}
+	if fs.at[key] != nil {
+		return
+	}
+	e := &Error{Pos: pos, Place: place, Message: fmt.Sprintf(format, args...)}
+	if fs.at == nil {
+		fs.at = map[faultKey]*Error{}
+	}
+	fs.at[key] = e
+	fs.list = append(fs.list, e)
+}
+
+// amend adds to the message of the fault at a place.
+func (fs *faults) amend(a at, more string) {
+	if e := fs.at[faultKey{a.pos, a.place}]; e != nil {
+		e.Message += more
+	}
+}
+
+// err returns the faults by position, or nil where there are none.
+func (fs *faults) err() error {
+	if len(fs.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(fs.list, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
 	})
-	return es
+	return fs.list
 }
 
 // didYouMean returns a hint at the nearest of the names that could have been
@@ -82,8 +107,11 @@ func didYouMean(got string, names []string) string {
 }
 
 // editDistance counts the insertions, deletions, replacements and swaps of
-// neighbours that turn a into b.
+// neighbours that turn a into b. Texts of very different length are far apart.
 func editDistance(a, b string) int {
+	if len(a) > len(b)+8 || len(b) > len(a)+8 {
+		return len(a) + len(b)
+	}
 	s, t := []rune(a), []rune(b)
 	rows := make([][]int, len(s)+1)
 	for i := range rows {

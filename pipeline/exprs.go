@@ -33,15 +33,6 @@ func (e *expr) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	e.v = d.expression(n, a)
 }
 
-// amend adds to the message of the fault at a place.
-func (es Errors) amend(a at, more string) {
-	for _, e := range es {
-		if e.Pos == a.pos && e.Place == a.place {
-			e.Message += more
-		}
-	}
-}
-
 // expression finds where the source text of a scalar starts, and whether its
 // characters lie in the file as they lie in the text.
 func (d *decoder) expression(n *yaml.Node, a at) Expr {

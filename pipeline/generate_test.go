@@ -150,10 +150,7 @@ func (m schemaMaker) dict(t reflect.Type, f field) object {
 	return s
 }
 
-const (
-	durationForm = `^(-?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+|0)$`
-	momentForm   = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})$`
-)
+const durationForm = `^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 
 // scalarSchema returns the schema of a scalar type, nil for the others.
 func scalarSchema(t reflect.Type, f field) object {
@@ -178,7 +175,7 @@ func scalarSchema(t reflect.Type, f field) object {
 	case reflect.TypeFor[span]():
 		return object{"type": "string", "pattern": durationForm}
 	case reflect.TypeFor[moment]():
-		return object{"type": "string", "pattern": momentForm}
+		return object{"type": "string", "pattern": momentText.String()}
 	case reflect.TypeFor[start]():
 		words := "latest|earliest"
 		if f.key == "onExpired" {
@@ -186,7 +183,7 @@ func scalarSchema(t reflect.Type, f field) object {
 		}
 		return object{"anyOf": []any{
 			object{"type": "string", "pattern": "^(" + words + ")$"},
-			object{"type": "string", "pattern": momentForm},
+			object{"type": "string", "pattern": momentText.String()},
 			object{"type": "string", "pattern": `^-[0-9]`},
 		}}
 	case reflect.TypeFor[pattern]():

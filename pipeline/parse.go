@@ -14,19 +14,19 @@ type Options struct {
 // Parse reads a pipeline file. The error is an Errors and holds every fault that
 // is provable without compiling expressions.
 func Parse(data []byte, o Options) (*Pipeline, error) {
-	var errs Errors
+	var errs faults
 	b := &builder{errs: &errs, options: o, docs: map[*Table]*tableDoc{}}
 	if doc := read(data, o.File, &errs); doc != nil {
 		b.pipeline(doc)
 	}
-	if len(errs) > 0 {
-		return nil, errs.sorted()
+	if err := errs.err(); err != nil {
+		return nil, err
 	}
 	return &b.p, nil
 }
 
 // read decodes the document, or returns nil where there is none to look at.
-func read(data []byte, file string, errs *Errors) *document {
+func read(data []byte, file string, errs *faults) *document {
 	s := newSource(file, data)
 	root := readYAML(s, data, errs)
 	if root == nil {
@@ -45,7 +45,7 @@ func read(data []byte, file string, errs *Errors) *document {
 // builder makes a Pipeline of a document, and reports what only shows when its
 // parts are put together. A part that the decoder reported is passed over.
 type builder struct {
-	errs    *Errors
+	errs    *faults
 	options Options
 	p       Pipeline
 	docs    map[*Table]*tableDoc
@@ -58,7 +58,7 @@ func (b *builder) fail(a at, format string, args ...any) {
 
 // faulty reports whether a fault was found at a place or below it.
 func (b *builder) faulty(place string) bool {
-	for _, e := range *b.errs {
+	for _, e := range b.errs.list {
 		rest, below := strings.CutPrefix(e.Place, place)
 		if below && (rest == "" || rest[0] == '.' || rest[0] == '[') {
 			return true
@@ -90,7 +90,7 @@ func (b *builder) pipeline(doc *document) {
 	for i := range doc.Tests {
 		b.test(&doc.Tests[i])
 	}
-	if doc.Write == nil && !doc.Scans.given() && !doc.Changes.given() && !b.faulty("write") {
+	if doc.Write == nil && !doc.Scans.given() && !doc.Changes.given() && len(b.errs.list) == 0 {
 		b.fail(doc.at, "the file does nothing: it needs write, scans or changes")
 	}
 }

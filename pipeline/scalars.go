@@ -22,54 +22,65 @@ type shape struct {
 	what string // what the text is
 	rule string // what to write
 	form *regexp.Regexp
+	// quiet keeps what is written out of the error: it may be a secret in the
+	// wrong place.
+	quiet bool
+}
+
+// fault says what is wrong with a text that does not have the form.
+func (s shape) fault(text string) string {
+	if s.quiet {
+		return "no " + s.what + ": " + s.rule
+	}
+	return fmt.Sprintf("%q is no %s: %s", text, s.what, s.rule)
 }
 
 // shapes are the forms by the name that the struct tags use. Sources: the field
 // comments of Bigtable's admin API, and the resource naming rules of Pub/Sub,
 // Cloud Storage, Cloud Tasks, IAM and Secret Manager.
 var shapes = map[string]shape{
-	"pipeline": {"pipeline name", "2 to 17 lower-case letters, digits and dashes, a letter first and no dash last",
-		regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}[a-z0-9]$`)},
-	"label": {"name", "1 to 63 letters, digits, dashes, dots and underscores, a letter or digit first",
-		regexp.MustCompile(`^[A-Za-z0-9][-_.A-Za-z0-9]{0,62}$`)},
-	"job": {"name", "1 to 40 lower-case letters, digits and dashes, a letter first and no dash last",
-		regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)},
-	"project": {"project id", "as the Cloud console shows it, without projects/",
-		regexp.MustCompile(`^[a-z][-a-z0-9.:]{1,62}[a-z0-9]$`)},
-	"instance": {"instance id", "lower-case letters, digits and dashes, without instances/",
-		regexp.MustCompile(`^[a-z][-a-z0-9]{0,31}[a-z0-9]$`)},
-	"table": {"table id", "1 to 50 letters, digits, dashes, dots and underscores, no dash or dot first",
-		regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$`)},
-	"family": {"family name", "1 to 64 letters, digits, dashes, dots and underscores, no dash or dot first",
-		regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,63}$`)},
-	"profile": {"application profile id", "1 to 50 letters, digits, dashes, dots and underscores, no dash or dot first",
-		regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$`)},
-	"topic": {"topic", "the topic's id or projects/PROJECT/topics/ID",
-		regexp.MustCompile(`^(projects/[^/\s]+/topics/)?[A-Za-z][-A-Za-z0-9._~+%]{2,254}$`)},
-	"bucket": {"bucket name", "3 to 222 lower-case letters, digits, dashes, dots and underscores, without gs://",
-		regexp.MustCompile(`^[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]$`)},
-	"object": {"object prefix", "up to 900 characters, not starting with /",
-		regexp.MustCompile(`^[^/\p{Cc}][^\p{Cc}]{0,899}$`)},
-	"queue": {"queue id", "1 to 100 letters, digits and dashes",
-		regexp.MustCompile(`^[-A-Za-z0-9]{1,100}$`)},
-	"location": {"location", "such as us-central1",
-		regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+$`)},
-	"account": {"service account", "its name, or its address name@project.iam.gserviceaccount.com",
-		regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,62}(@[-a-z0-9.]+)?$`)},
-	"url": {"URL", "such as https://example.com/hook, without a fragment",
-		regexp.MustCompile(`^https?://[^/\s?#@]+(/[^\s#]*)?$`)},
-	"secret": {"secret", "the id of a secret in Secret Manager, or projects/PROJECT/secrets/ID, never the secret itself",
-		regexp.MustCompile(`^(projects/[^/\s]+/secrets/)?[-_A-Za-z0-9]{1,255}$`)},
-	"header": {"header name", "letters, digits and dashes",
-		regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9]{0,99}$`)},
-	"headerValue": {"header value", "printable ASCII",
-		regexp.MustCompile(`^[\x20-\x7e]*$`)},
-	"attribute": {"attribute name", "1 to 256 bytes, not starting with goog",
-		regexp.MustCompile(`^(?:[^g\p{Cc}]|g[^o\p{Cc}]|go[^o\p{Cc}]|goo[^g\p{Cc}])[^\p{Cc}]{0,252}$|^(g|go|goo)$`)},
-	"output": {"field name", "1 to 300 letters, digits and underscores, no digit first",
-		regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,299}$`)},
-	"cluster": {"cluster id", "lower-case letters, digits and dashes",
-		regexp.MustCompile(`^[a-z][-a-z0-9]{0,28}[a-z0-9]$`)},
+	"pipeline": {what: "pipeline name", rule: "2 to 17 lower-case letters, digits and dashes, a letter first and no dash last",
+		form: regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}[a-z0-9]$`)},
+	"label": {what: "name", rule: "1 to 63 letters, digits, dashes, dots and underscores, a letter or digit first",
+		form: regexp.MustCompile(`^[A-Za-z0-9][-_.A-Za-z0-9]{0,62}$`)},
+	"job": {what: "name", rule: "1 to 40 lower-case letters, digits and dashes, a letter first and no dash last",
+		form: regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)},
+	"project": {what: "project id", rule: "as the Cloud console shows it, without projects/",
+		form: regexp.MustCompile(`^[a-z][-a-z0-9.:]{1,62}[a-z0-9]$`)},
+	"instance": {what: "instance id", rule: "lower-case letters, digits and dashes, without instances/",
+		form: regexp.MustCompile(`^[a-z][-a-z0-9]{0,31}[a-z0-9]$`)},
+	"table": {what: "table id", rule: "1 to 50 letters, digits, dashes, dots and underscores, no dash or dot first",
+		form: regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$`)},
+	"family": {what: "family name", rule: "1 to 64 letters, digits, dashes, dots and underscores, no dash or dot first",
+		form: regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,63}$`)},
+	"profile": {what: "application profile id", rule: "1 to 50 letters, digits, dashes, dots and underscores, no dash or dot first",
+		form: regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$`)},
+	"topic": {what: "topic", rule: "the topic's id or projects/PROJECT/topics/ID",
+		form: regexp.MustCompile(`^(projects/[^/\s]+/topics/)?[A-Za-z][-A-Za-z0-9._~+%]{2,254}$`)},
+	"bucket": {what: "bucket name", rule: "3 to 222 lower-case letters, digits, dashes, dots and underscores, without gs://",
+		form: regexp.MustCompile(`^[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]$`)},
+	"object": {what: "object prefix", rule: "up to 900 characters, not starting with /",
+		form: regexp.MustCompile(`^[^/\p{Cc}][^\p{Cc}]{0,899}$`)},
+	"queue": {what: "queue id", rule: "1 to 100 letters, digits and dashes",
+		form: regexp.MustCompile(`^[-A-Za-z0-9]{1,100}$`)},
+	"location": {what: "location", rule: "such as us-central1",
+		form: regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+$`)},
+	"account": {what: "service account", rule: "its name, or its address name@project.iam.gserviceaccount.com",
+		form: regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,62}(@[-a-z0-9.]+)?$`)},
+	"url": {what: "URL", rule: "such as https://example.com/hook, without a fragment",
+		form: regexp.MustCompile(`^https?://[^/\s?#@]+(/[^\s#]*)?$`)},
+	"secret": {what: "secret", rule: "the id of a secret in Secret Manager, or projects/PROJECT/secrets/ID, never the secret itself",
+		form: regexp.MustCompile(`^(projects/[^/\s]+/secrets/)?[-_A-Za-z0-9]{1,255}$`), quiet: true},
+	"header": {what: "header name", rule: "letters, digits and dashes",
+		form: regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9]{0,99}$`)},
+	"headerValue": {what: "header value", rule: "printable ASCII",
+		form: regexp.MustCompile(`^[\x20-\x7e]*$`), quiet: true},
+	"attribute": {what: "attribute name", rule: "1 to 256 characters",
+		form: regexp.MustCompile(`^[^\p{Cc}]{1,256}$`)},
+	"output": {what: "field name", rule: "1 to 300 letters, digits and underscores, no digit first",
+		form: regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,299}$`)},
+	"cluster": {what: "cluster id", rule: "lower-case letters, digits and dashes",
+		form: regexp.MustCompile(`^[a-z][-a-z0-9]{0,28}[a-z0-9]$`)},
 }
 
 // scalar returns the text of a scalar node, or reports what else it is.
@@ -112,7 +123,7 @@ func (t *text) decode(d *decoder, n *yaml.Node, a at, f field) {
 		return
 	}
 	if shape, ok := shapes[f.shape]; ok && !shape.form.MatchString(s) {
-		d.reject(n, &t.at, "%q is no %s: %s", s, shape.what, shape.rule)
+		d.reject(n, &t.at, "%s", shape.fault(s))
 		return
 	}
 	t.v = s
@@ -282,10 +293,13 @@ func (m *moment) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	m.v = v
 }
 
+// momentText is RFC 3339 without the liberties that Go's parser takes.
+var momentText = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})$`)
+
 func parseMoment(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	switch {
-	case err != nil:
+	case err != nil || !momentText.MatchString(s):
 		return time.Time{}, errors.New(`is no time: write it as "2026-08-01T00:00:00Z"`)
 	case t.Nanosecond()%int(time.Millisecond) != 0:
 		return time.Time{}, errors.New("is finer than a millisecond, which is all that a cell's time holds")
@@ -432,9 +446,9 @@ func (l *literal) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	if a.state == broken {
 		return
 	}
-	before := len(*d.errs)
+	before := len(d.errs.list)
 	l.v = d.json(nil, n, a.place)
-	if len(*d.errs) > before {
+	if len(d.errs.list) > before {
 		l.state = broken
 	}
 }

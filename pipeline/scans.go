@@ -24,8 +24,26 @@ func (b *builder) scan(e *entry[scanDoc]) {
 	if doc.Schedule != nil {
 		s.Schedule = b.schedule(doc.Schedule)
 	}
-	s.To = b.sink(&doc.To, sinkUse{emit: doc.Emit, forEach: doc.ForEach})
+	s.To = b.sink(&doc.To, sinkUse{table: s.Table, families: s.reads(), emit: doc.Emit, forEach: doc.ForEach})
+	if s.Cells.KeysOnly && s.To.Bigtable != nil {
+		b.fail(doc.Cells.KeysOnly.at, "leaves the bigtable sink no cells to copy")
+	}
 	b.p.Scans = append(b.p.Scans, s)
+}
+
+// reads returns the families that the scan reads; nil where a filter decides.
+func (s *Scan) reads() []*Family {
+	var families []*Family
+	for _, c := range s.Cells.Columns {
+		families = append(families, c.Family)
+	}
+	switch {
+	case s.Cells.Families != nil:
+		return s.Cells.Families
+	case families != nil || s.Cells.Filter != "" || s.Cells.KeysOnly || s.Table == nil:
+		return families
+	}
+	return s.Table.Families
 }
 
 // emit returns nil where the whole row or change is one record.

@@ -37,15 +37,15 @@ func wholeFiles(t *testing.T) map[string][]byte {
 // YAML readers differ.
 func instance(t *testing.T, data []byte) any {
 	t.Helper()
-	var errs Errors
+	var errs faults
 	s := newSource("", data)
 	root := readYAML(s, data, &errs)
 	if root == nil {
-		t.Fatalf("not YAML: %v", errs)
+		t.Fatalf("not YAML: %v", errs.list)
 	}
 	d := &decoder{checker{source: s, errs: &errs, bad: badNodes{}}}
 	text := d.json(nil, root, "")
-	if len(errs) > 0 {
+	if len(errs.list) > 0 {
 		return nil
 	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -55,7 +55,7 @@ func instance(t *testing.T, data []byte) any {
 	return v
 }
 
-func compileSchema(t *testing.T) *jsonschema.Schema {
+func compileSchema(t testing.TB) *jsonschema.Schema {
 	t.Helper()
 	data, err := os.ReadFile(schemaFile)
 	if err != nil {
@@ -92,8 +92,8 @@ func TestTheSchemaRefusesFaultsOfShapeAndNoOthers(t *testing.T) {
 	schema := compileSchema(t)
 	refused := 0
 	for _, f := range brokenFiles(t) {
-		var errs Errors
-		if readYAML(newSource("", f.data), f.data, &errs) == nil || len(errs) > 0 {
+		var errs faults
+		if readYAML(newSource("", f.data), f.data, &errs) == nil || len(errs.list) > 0 {
 			if f.shape {
 				t.Errorf("%s: is marked as one of shape, but a validator sees no document", f.name)
 			}
@@ -131,10 +131,10 @@ func yamlRule(file string) bool {
 func TestEveryFieldStandsInAWholeFile(t *testing.T) {
 	given := map[string]bool{}
 	for path, data := range wholeFiles(t) {
-		var errs Errors
+		var errs faults
 		doc := read(data, path, &errs)
 		if doc == nil {
-			t.Fatal(errs)
+			t.Fatal(errs.list)
 		}
 		collect(reflect.ValueOf(doc).Elem(), given)
 	}

@@ -8,8 +8,10 @@ import (
 
 // sinkUse is what a sink is fed from.
 type sinkUse struct {
-	changes  *Change // nil: a scan
-	selected bool    // by selectedCell
+	changes  bool // a change stream; else a scan
+	selected bool // by selectedCell
+	table    *Table
+	families []*Family // those it reads, as far as the file tells
 	emit     *dict[expr]
 	forEach  expr
 }
@@ -48,6 +50,11 @@ func (b *builder) pubsub(doc *pubsubDoc, use sinkUse) *PubSubSink {
 		}
 		if strings.HasPrefix(id, "goog") {
 			b.fail(doc.Topic.at, "%q starts with goog, which Pub/Sub keeps for itself", id)
+		}
+	}
+	for _, a := range doc.Attributes.entries {
+		if strings.HasPrefix(a.key, "goog") {
+			b.fail(a.at, "%q starts with goog, which Pub/Sub keeps for itself", a.key)
 		}
 	}
 	if doc.CDC.v && !use.selected {
@@ -112,7 +119,7 @@ var compressions = map[string][]string{
 }
 
 func (b *builder) gcs(doc *gcsDoc, use sinkUse) *GCSSink {
-	if use.changes != nil {
+	if use.changes {
 		b.fail(doc.at, "is for scans only: objects are cut by ranges of rows, which a change stream has not")
 	}
 	if allowed, known := compressions[doc.Format.v]; known && doc.Compression.ok() && !slices.Contains(allowed, doc.Compression.v) {
@@ -126,8 +133,11 @@ func (b *builder) bigtable(doc *bigtableSinkDoc, use sinkUse) *BigtableSink {
 		Table:  b.fixed(doc.Table, "there is no event to compute it from, so give the copy a table with a fixed id"),
 		RowKey: doc.RowKey.v,
 	}
-	if use.changes != nil && s.Table != nil && s.Table == use.changes.Table {
+	if use.changes && s.Table != nil && s.Table == use.table {
 		b.fail(doc.Table.at, "is the table of the change stream: every change would make another")
+	}
+	if s.Table != nil {
+		b.copies(doc, s.Table, use.families)
 	}
 	if use.selected {
 		b.fail(doc.at, "does not go with selectedCell: it copies cells as they are")
@@ -139,4 +149,17 @@ func (b *builder) bigtable(doc *bigtableSinkDoc, use sinkUse) *BigtableSink {
 		b.fail(use.forEach.at, "does not go with a bigtable sink, which copies cells as they are")
 	}
 	return s
+}
+
+// copies checks that the cells of families fit into a table as they are.
+func (b *builder) copies(doc *bigtableSinkDoc, to *Table, families []*Family) {
+	for _, f := range families {
+		if f.Aggregate != NoAggregate {
+			b.fail(doc.at, "family %q is an aggregate, whose cells cannot be copied: leave it out of what is read", f.Name)
+			continue
+		}
+		if into := b.familyOf(to, f.Name, doc.Table.at); into != nil && into.Aggregate != NoAggregate {
+			b.fail(doc.Table.at, "family %q of table %q is an aggregate, into which no cell can be copied", f.Name, to.Name)
+		}
+	}
 }

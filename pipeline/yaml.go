@@ -44,8 +44,8 @@ func (s source) from(line, column int) string {
 
 // readYAML returns the root node of the file's one document, or nil where there
 // is none that could be read further.
-func readYAML(s source, data []byte, errs *Errors) *yaml.Node {
-	if !checkText(s, data, errs) {
+func readYAML(s source, data []byte, errs *faults) *yaml.Node {
+	if !checkText(s, errs) {
 		return nil
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -69,33 +69,45 @@ func readYAML(s source, data []byte, errs *Errors) *yaml.Node {
 	return first.Content[0]
 }
 
-// checkText refuses what is not plain text. Tabs are refused wherever they stand.
-func checkText(s source, data []byte, errs *Errors) bool {
+// checkText refuses what is not plain text. Tabs are refused wherever they stand,
+// but only those that indent keep the rest from being read.
+func checkText(s source, errs *faults) bool {
 	ok := true
 	for i, line := range s.lines {
-		tab, bad := 0, 0
-		column := 0
-		for _, r := range line {
-			column++
-			switch {
-			case r == '\t' && tab == 0:
-				tab = column
-			case bad == 0 && r != '\t' && (r < 0x20 || r >= 0x7F && r < 0xA0 || r == 0xFEFF):
-				bad = column
-			case bad == 0 && r == utf8.RuneError && !utf8.ValidString(line):
-				bad = column
-			}
-		}
-		if tab > 0 {
-			errs.add(s.pos(i+1, tab), "", `a tab: indent with spaces, and write \t inside double quotes where one is meant`)
-			ok = ok && strings.TrimLeft(line[:strings.IndexByte(line, '\t')], " -") != ""
-		}
-		if bad > 0 {
+		tab, bad := lineFaults(line)
+		switch {
+		case bad > 0:
 			errs.add(s.pos(i+1, bad), "", "a byte that is not text: save the file as UTF-8 and write control characters as escapes inside double quotes")
 			ok = false
+		case strings.HasPrefix(line, "%"):
+			errs.add(s.pos(i+1, 1), "", "a directive: leave it out, a pipeline is plain YAML")
+			ok = false
+		case tab > 0:
+			errs.add(s.pos(i+1, tab), "", `a tab: indent with spaces, and write \t inside double quotes where one is meant`)
+			ok = ok && strings.Trim(line[:strings.IndexByte(line, '\t')], " -") != ""
 		}
 	}
 	return ok
+}
+
+// lineFaults returns the columns of a line's first tab and of its first byte that
+// is not text; 0 where there is none.
+func lineFaults(line string) (tab, bad int) {
+	column := 0
+	for i := 0; i < len(line); {
+		r, width := utf8.DecodeRuneInString(line[i:])
+		i += width
+		column++
+		switch {
+		case r == '\t':
+			if tab == 0 {
+				tab = column
+			}
+		case r == utf8.RuneError && width == 1, r < 0x20, r >= 0x7F && r < 0xA0, r == 0xFEFF:
+			return tab, column
+		}
+	}
+	return tab, 0
 }
 
 // expressionKeys are the fields that hold expressions, where an unquoted one can
@@ -105,7 +117,7 @@ var expressionKeys = regexp.MustCompile(`^[\s-]*(?:[{,].*?)?\b(when|skip|rowKey|
 // expressionLike tells the operators and calls of an expression from other text.
 var expressionLike = regexp.MustCompile(`[=!<>]=|&&|\|\||\?.*:|\w\(|["'\]})]\s*[-+*/<>=?]|:\s+[@%` + "`" + `]`)
 
-func addSyntax(s source, err error, errs *Errors) {
+func addSyntax(s source, err error, errs *faults) {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) || load.Mark.Line == 0 {
 		errs.add(s.pos(1, 1), "", "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
@@ -129,7 +141,7 @@ type badNodes map[*yaml.Node]bool
 // checker applies the rules that hold for every node, whatever it means.
 type checker struct {
 	source
-	errs *Errors
+	errs *faults
 	bad  badNodes
 }
 

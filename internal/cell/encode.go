@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -288,7 +289,7 @@ func appendTime(dst []byte, v any) ([]byte, error) {
 
 // parseClock reads 15:04:05 with an optional fraction.
 func parseClock(s string) (time.Duration, error) {
-	// Go's layouts accept one-digit hours and a comma; ISO 8601's extended form does not.
+	// Go's layouts take one-digit hours and a comma; RFC 3339 does not.
 	t, err := time.Parse("15:04:05", s)
 	if err != nil || len(s) < 8 || s[2] != ':' || (len(s) > 8 && s[8] != '.') {
 		return 0, errors.New("time takes text such as 15:04:05.000; the text is not one")
@@ -303,7 +304,7 @@ func appendTimestamp(dst []byte, v any) ([]byte, error) {
 		t = v
 	case string:
 		var err error
-		if t, err = time.Parse(time.RFC3339Nano, v); err != nil {
+		if t, err = time.Parse(time.RFC3339Nano, v); err != nil || len(v) < 20 || v[13] != ':' || strings.ContainsRune(v, ',') {
 			return dst, errors.New("timestamp takes RFC 3339 text such as 2006-01-02T15:04:05.000Z; the text is not one")
 		}
 	case int64, uint64, float64:
