@@ -14,12 +14,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
@@ -62,6 +64,50 @@ func row(key string) *bigtablepb.MutateRowsRequest_Entry {
 	}}}
 }
 
+// attempt is MutateRows of measured entries.
+func attempt(t testing.TB, cc grpc.ClientConnInterface, rows []*bigtablepb.MutateRowsRequest_Entry, cookies metadata.MD, errs []error) End {
+	for _, r := range rows {
+		proto.Size(r)
+	}
+	return table.MutateRows(t.Context(), cc, rows, cookies, errs)
+}
+
+func TestTheRequestIsTheGeneratedOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := NewTable(rapid.String().Draw(t, "table"), rapid.String().Draw(t, "profile"))
+		want := &bigtablepb.MutateRowsRequest{TableName: table.name, AppProfileId: table.profile}
+		for range rapid.IntRange(1, 5).Draw(t, "rows") {
+			r := &bigtablepb.MutateRowsRequest_Entry{RowKey: rapid.SliceOf(rapid.Byte()).Draw(t, "key")}
+			for range rapid.IntRange(0, 3).Draw(t, "mutations") {
+				r.Mutations = append(r.Mutations, &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_SetCell_{SetCell: &bigtablepb.Mutation_SetCell{
+					FamilyName: rapid.StringN(0, 300, -1).Draw(t, "family"), Value: rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "value"),
+					TimestampMicros: rapid.Int64().Draw(t, "time"),
+				}}})
+			}
+			proto.Size(r)
+			want.Entries = append(want.Entries, r)
+		}
+		data, err := codec{encoding.GetCodecV2("proto")}.Marshal(&entriesOf{table: table, rows: want.Entries})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := new(bigtablepb.MutateRowsRequest)
+		if err := proto.Unmarshal(data.Materialize(), got); err != nil || !proto.Equal(got, want) {
+			t.Fatalf("%v: %v", err, got)
+		}
+	})
+}
+
+func TestAnEntryChangedAfterItWasMeasuredIsNotSent(t *testing.T) {
+	r := row("k")
+	proto.Size(r)
+	r.Mutations[0].GetSetCell().Value = make([]byte, 300)
+	_, err := codec{encoding.GetCodecV2("proto")}.Marshal(&entriesOf{table: table, rows: []*bigtablepb.MutateRowsRequest_Entry{r}})
+	if err == nil {
+		t.Error("sent")
+	}
+}
+
 func rows(n int) []*bigtablepb.MutateRowsRequest_Entry {
 	out := make([]*bigtablepb.MutateRowsRequest_Entry, n)
 	for i := range out {
@@ -94,7 +140,7 @@ func TestEveryEntryGetsItsOwnOutcome(t *testing.T) {
 		})
 	}})
 	errs := make([]error, 4)
-	end := table.MutateRows(t.Context(), cc, rows(4), nil, errs)
+	end := attempt(t, cc, rows(4), nil, errs)
 	if end.Err != nil || !end.Answered {
 		t.Errorf("end %+v", end)
 	}
@@ -117,7 +163,7 @@ func TestAnOmittedEntryHasFailed(t *testing.T) {
 		return s.Send(&bigtablepb.MutateRowsResponse{Entries: []*bigtablepb.MutateRowsResponse_Entry{{Index: 0}, {Index: 1}}})
 	}})
 	errs := make([]error, 3)
-	if end := table.MutateRows(t.Context(), cc, rows(3), nil, errs); end.Err != nil {
+	if end := attempt(t, cc, rows(3), nil, errs); end.Err != nil {
 		t.Errorf("end %+v", end)
 	}
 	if errs[0] != nil || errs[1] != nil || errs[2] != ErrOmitted {
@@ -135,7 +181,7 @@ func TestOutcomesBeforeAFailureStand(t *testing.T) {
 		return status.Error(codes.Unavailable, "cut")
 	}})
 	errs := make([]error, 2)
-	end := table.MutateRows(t.Context(), cc, rows(2), nil, errs)
+	end := attempt(t, cc, rows(2), nil, errs)
 	if status.Code(end.Err) != codes.Unavailable || !end.Answered || errs[1] != nil || status.Code(errs[0]) != codes.Unavailable {
 		t.Errorf("%+v %v", end, errs)
 	}
@@ -150,7 +196,7 @@ func TestAContradictedSuccessIsNone(t *testing.T) {
 			{Index: 0}, entry(0, codes.Aborted), {Index: 0}}})
 	}})
 	errs := make([]error, 1)
-	table.MutateRows(t.Context(), cc, rows(1), nil, errs)
+	attempt(t, cc, rows(1), nil, errs)
 	if status.Code(errs[0]) != codes.Aborted {
 		t.Errorf("%v", errs)
 	}
@@ -161,7 +207,7 @@ func TestAnIndexOutOfRangeFailsTheCall(t *testing.T) {
 		return s.Send(&bigtablepb.MutateRowsResponse{Entries: []*bigtablepb.MutateRowsResponse_Entry{{Index: 0}, {Index: -1}}})
 	}})
 	errs := make([]error, 2)
-	end := table.MutateRows(t.Context(), cc, rows(2), nil, errs)
+	end := attempt(t, cc, rows(2), nil, errs)
 	if end.Err == nil || errs[0] != nil || errs[1] == nil {
 		t.Errorf("%+v %v", end, errs)
 	}
@@ -175,7 +221,7 @@ func TestHeadersNameTableProfileAndFeatures(t *testing.T) {
 		req = r
 		return nil
 	}})
-	table.MutateRows(t.Context(), cc, rows(2), metadata.Pairs("x-goog-cbt-cookie-z", "26"), make([]error, 2))
+	attempt(t, cc, rows(2), metadata.Pairs("x-goog-cbt-cookie-z", "26"), make([]error, 2))
 	one := func(k string) string {
 		if v := got.Get(k); len(v) == 1 {
 			return v[0]
@@ -215,7 +261,7 @@ func TestWithoutAConnectionNothingIsSent(t *testing.T) {
 	}
 	defer func() { _ = cc.Close() }()
 	errs := make([]error, 1)
-	end := table.MutateRows(t.Context(), cc, rows(1), nil, errs)
+	end := attempt(t, cc, rows(1), nil, errs)
 	if c := retry.Classify(errs[0]); c.Verdict != retry.VerdictTransient || !c.NotApplied || end.Answered {
 		t.Errorf("%+v of %v", c, errs[0])
 	}
@@ -256,7 +302,7 @@ func TestMessagesOverFourMegabytesPass(t *testing.T) {
 	}
 	r.Mutations[0].GetSetCell().Value = value
 	errs := make([]error, 1)
-	table.MutateRows(t.Context(), cc, []*bigtablepb.MutateRowsRequest_Entry{r}, nil, errs)
+	attempt(t, cc, []*bigtablepb.MutateRowsRequest_Entry{r}, nil, errs)
 	if status.Code(errs[0]) != codes.FailedPrecondition {
 		t.Errorf("%.200v", errs[0])
 	}

@@ -33,7 +33,7 @@ func TestAnEmulatorIsReachedWithOrWithoutAScheme(t *testing.T) {
 			t.Fatal(err)
 		}
 		errs := make([]error, 1)
-		if table.MutateRows(t.Context(), cc, rows(1), nil, errs); errs[0] != nil {
+		if attempt(t, cc, rows(1), nil, errs); errs[0] != nil {
 			t.Errorf("%q: %v", scheme, errs[0])
 		}
 		if err := cc.Close(); err != nil {

@@ -40,19 +40,18 @@ type RateLimit struct {
 // MutateRows makes one attempt to apply the entries and sets errs[i], for each of
 // them: nil means applied; an entry without an answer gets the call's error or
 // ErrOmitted. An error of which nothing was sent is a *retry.NotSent. errs is as
-// long as entries, which must not be empty.
+// long as entries, which must not be empty. Each entry must have been measured by
+// proto.Size since it was last changed: sizes are not counted again.
 func (t *Table) MutateRows(ctx context.Context, cc grpc.ClientConnInterface, entries []*bigtablepb.MutateRowsRequest_Entry, cookies metadata.MD, errs []error) End {
 	for i := range errs {
 		errs[i] = ErrOmitted
 	}
-	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, t.outgoing(cookies)))
-	defer cancel() // frees the stream however this ends
+	ctx = metadata.NewOutgoingContext(ctx, t.outgoing(cookies))
 	stream, err := cc.NewStream(ctx, &mutateRows, bigtablepb.Bigtable_MutateRows_FullMethodName, useCodec)
 	if err != nil {
 		return failed(&retry.NotSent{Err: err}, errs)
 	}
-	req := &bigtablepb.MutateRowsRequest{TableName: t.name, AppProfileId: t.profile, Entries: entries}
-	if err := stream.SendMsg(req); err != nil && err != io.EOF { // EOF: the status comes with RecvMsg
+	if err := stream.SendMsg(&entriesOf{table: t, rows: entries}); err != nil && err != io.EOF { // EOF: the status comes with RecvMsg
 		return failed(err, errs)
 	}
 	if err := stream.CloseSend(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// declared returns the schema's families as the administration API wants them.
-func (s Schema) declared() map[string]*adminpb.ColumnFamily {
+// Declared returns the schema's families as the administration API wants them.
+func (s Schema) Declared() map[string]*adminpb.ColumnFamily {
 	out := map[string]*adminpb.ColumnFamily{}
 	for _, f := range s.Families {
 		out[f.Name] = &adminpb.ColumnFamily{GcRule: gcRule(f.GC), ValueType: aggregateType(f.Aggregate)}

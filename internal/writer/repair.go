@@ -152,7 +152,7 @@ func (t *table) ensure() (map[string]*adminpb.ColumnFamily, error) {
 	if err != nil {
 		return nil, err
 	}
-	declared := t.schema.declared()
+	declared := t.schema.Declared()
 	has, err := t.rpc.Families(ctx, conn)
 	if retry.IsCode(err, codes.NotFound) {
 		if err = t.rpc.Create(ctx, conn, declared); err == nil {

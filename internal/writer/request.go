@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"time"
+	"unicode/utf8"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc/codes"
@@ -49,15 +50,19 @@ type request struct {
 	probe    bool          // let through an open breaker
 	queue    *waitlist     // where it waits for room
 	entered  chan struct{} // closed when it need not wait any more; nil: it never had to
+
+	one    [1]item // most calls have one entry
+	oneErr [1]error
 }
 
 // newRequest measures the entries, outside every lock.
 func (w *Writer) newRequest(ctx context.Context, entries []Entry) *request {
-	r := &request{entries: entries, items: make([]item, len(entries)), errs: make([]error, len(entries)), done: make(chan struct{})}
-	var ok bool
-	if r.deadline, ok = ctx.Deadline(); !ok {
-		r.deadline = time.Now().Add(longestApply)
+	r := &request{entries: entries, done: make(chan struct{})}
+	r.items, r.errs = r.one[:], r.oneErr[:]
+	if len(entries) > 1 {
+		r.items, r.errs = make([]item, len(entries)), make([]error, len(entries))
 	}
+	r.deadline = deadlineOf(ctx)
 	for i := range entries {
 		e, it := &entries[i], &r.items[i]
 		it.row, it.unless, it.req, it.index = e.Row, e.Unless, r, i
@@ -77,6 +82,16 @@ func (w *Writer) newRequest(ctx context.Context, entries []Entry) *request {
 		r.left = r.lasts
 	}
 	return r
+}
+
+// deadlineOf is when the entries' calls must end: a little before their caller leaves,
+// so that it still hears what they applied.
+func deadlineOf(ctx context.Context) time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return time.Now().Add(longestApply)
+	}
+	return deadline.Add(-min(time.Second, time.Until(deadline)/16))
 }
 
 // chain links the entries of one row within a phase. The table of the hash holds for
@@ -190,10 +205,21 @@ func (w *Writer) unfit(it *item) error {
 		reason = fmt.Sprintf("%d mutations in one entry, at most %d are taken", it.muts, MaxMutations)
 	case it.size > w.cfg.MaxEntryBytes:
 		reason = fmt.Sprintf("an entry of %d bytes, at most %d are taken", it.size, w.cfg.MaxEntryBytes)
+	case !namesAreText(it.row): // the encoder would refuse the whole request
+		reason = "a family name that is not UTF-8"
 	default:
 		return nil
 	}
 	return &retry.Rejected{Code: codes.InvalidArgument, Reason: reason}
+}
+
+func namesAreText(row *bigtablepb.MutateRowsRequest_Entry) bool {
+	for _, m := range row.GetMutations() {
+		if name, ok := familyOf(m); ok && !utf8.ValidString(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // repeatable reports whether applying the row's mutations twice is the same as once.

@@ -9,7 +9,8 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status")
+	"google.golang.org/grpc/status"
+)
 
 // covers: SNK-01
 func TestEntriesAreApplied(t *testing.T) {
