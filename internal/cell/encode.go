@@ -315,9 +315,9 @@ func appendTimestamp(dst []byte, v any) ([]byte, error) {
 	if t.Nanosecond()%int(time.Millisecond) != 0 {
 		return dst, errors.New("the value is finer than a millisecond, which is all that timestamp holds: wrap it in millis()")
 	}
-	secs := t.Unix()
-	if secs < math.MinInt64/1000 || secs > math.MaxInt64/1000-1 {
+	ms := t.UnixMilli()
+	if !time.UnixMilli(ms).Equal(t) {
 		return dst, errors.New("the value is out of range for timestamp")
 	}
-	return binary.BigEndian.AppendUint64(dst, uint64(t.UnixMilli())), nil
+	return binary.BigEndian.AppendUint64(dst, uint64(ms)), nil
 }
