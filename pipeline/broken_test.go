@@ -45,7 +45,7 @@ func brokenFiles(t *testing.T) []brokenFile {
 	return files
 }
 
-// covers: SQL-01, SQL-05, SQL-29, SC-13
+// covers: SC-13, SQL-29, TBL-18
 func TestEachBrokenFileIsReportedAtItsFault(t *testing.T) {
 	files := brokenFiles(t)
 	if len(files) < 40 {

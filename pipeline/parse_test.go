@@ -58,7 +58,6 @@ func faultsOf(t *testing.T, text string) []string {
 	return strings.Split(errs.Error(), "\n")
 }
 
-// covers: SNK-26, SNK-20, SNK-19, TBL-03, FAIL-12
 func TestAnAbsentFieldMeansItsDefault(t *testing.T) {
 	w := parseText(t, minimal).Write
 	want := Write{
@@ -82,7 +81,7 @@ func TestAnAbsentFieldMeansItsDefault(t *testing.T) {
 	}
 }
 
-// covers: SQL-01, SQL-02, SQL-27, TBL-10, TBL-11
+// covers: SQL-01, SQL-02, SQL-27
 func TestTheWholeFileParsesToWhatItSays(t *testing.T) {
 	p := parseFile(t, "testdata/orders.yaml")
 	orders, daily := p.Tables[0], p.Tables[1]
@@ -127,7 +126,7 @@ func TestTheWholeFileParsesToWhatItSays(t *testing.T) {
 	}
 }
 
-// covers: SC-11, SC-12, SC-15, SQL-16, SQL-17
+// covers: SQL-16, SQL-17
 func TestScansParseToWhatTheySay(t *testing.T) {
 	s := parseFile(t, "testdata/orders.yaml").Scans[0]
 	want := []rowrange.Range{{Start: "archive#2025-", End: "archive#2026-"}, {Start: "order#", End: "order$"}}
@@ -155,7 +154,6 @@ func TestOverlappingRowsAreMerged(t *testing.T) {
 	}
 }
 
-// covers: CS-13, CS-17, CSQ-10, CSQ-17, CSQ-19
 func TestChangesParseToWhatTheySay(t *testing.T) {
 	p := parseFile(t, "testdata/orders.yaml")
 	c := p.Changes[0]
@@ -365,7 +363,6 @@ func TestByteOrderMarkAndCarriageReturnsChangeNothing(t *testing.T) {
 	}
 }
 
-// covers: CRED-04
 func TestAMisplacedSecretIsNotQuoted(t *testing.T) {
 	const secret = "hunter2.Zm9v"
 	for _, sink := range []string{

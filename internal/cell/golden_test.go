@@ -213,7 +213,7 @@ func TestDecimalsOfAnyScaleAreReadAtTheDeclaredOne(t *testing.T) {
 	}
 }
 
-// covers: SQL-05, SNK-12
+// covers: SQL-05
 func TestWhatAnEncodingDoesNotTakeIsRefusedWithAHint(t *testing.T) {
 	for _, c := range []struct {
 		encoding string

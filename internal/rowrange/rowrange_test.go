@@ -122,7 +122,6 @@ func TestEmptyRangesAreThoseWithoutAKey(t *testing.T) {
 	})
 }
 
-// covers: SC-08, CS-31
 // issue-row: 11
 func TestNothingIsLeftAfterTheOnlyKey(t *testing.T) {
 	for _, r := range []Range{
@@ -162,7 +161,6 @@ func TestEqualRangesHoldTheSameKeys(t *testing.T) {
 	})
 }
 
-// covers: SC-05
 func TestAfterKeepsWhatLiesPastTheKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, k := drawRange(t, "r"), drawKey(t, "k")
@@ -210,7 +208,7 @@ func TestMergeKeepsEveryKeyOnce(t *testing.T) {
 	})
 }
 
-// covers: SC-02, TST-03
+// covers: TST-03
 // issue-row: 12, 13
 func TestCutLosesNothingAndLeavesKeysOnBothSides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
