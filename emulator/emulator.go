@@ -57,8 +57,8 @@ type Emulator struct {
 	spawning sync.Mutex // guards stopped
 	stopped  bool       // nothing may be spawned any more
 	stop     context.CancelFunc
-	memory  func() *bufconn.Listener
-	closed  func() error
+	memory   func() *bufconn.Listener
+	closed   func() error
 }
 
 // New makes an emulator and, with a DataDir, loads what it holds. Close it.
