@@ -155,7 +155,9 @@ func TestAWholeRequestRefusedForOneFamilyIsTakenApart(t *testing.T) {
 	}
 	for name, get := range map[string]func(int, *adminpb.GetTableRequest) (*adminpb.Table, error){
 		"by its families": nil,
-		"by halving":      func(int, *adminpb.GetTableRequest) (*adminpb.Table, error) { return nil, status.Error(codes.PermissionDenied, "no") },
+		"by halving": func(int, *adminpb.GetTableRequest) (*adminpb.Table, error) {
+			return nil, status.Error(codes.PermissionDenied, "no")
+		},
 	} {
 		c := newCatalogue("cf")
 		c.mutate = whole(c)
@@ -298,7 +300,9 @@ func TestARepairThatFailsRefusesAfterItsBudget(t *testing.T) {
 func TestParkedEntriesEndWithTheirDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCatalogue()
-		c.create = func(int, *adminpb.CreateTableRequest) (*adminpb.Table, error) { return nil, status.Error(codes.Unavailable, "no") }
+		c.create = func(int, *adminpb.CreateTableRequest) (*adminpb.Table, error) {
+			return nil, status.Error(codes.Unavailable, "no")
+		}
 		w := start(t, &c.service, schema(pipeline.CreateIfNeeded, "cf"))
 		w.Apply(within(t, 5*time.Second), sets(2))
 		time.Sleep(10 * time.Second)
@@ -374,7 +378,9 @@ func TestComputedTablesShareOneSchema(t *testing.T) {
 		made := map[string]bool{}
 		var mu sync.Mutex
 		s := &service{}
-		s.get = func(_ int, r *adminpb.GetTableRequest) (*adminpb.Table, error) { return nil, status.Error(codes.NotFound, "none") }
+		s.get = func(_ int, r *adminpb.GetTableRequest) (*adminpb.Table, error) {
+			return nil, status.Error(codes.NotFound, "none")
+		}
 		s.create = func(_ int, r *adminpb.CreateTableRequest) (*adminpb.Table, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -39,27 +39,3 @@ func TestUnavailableOnceIsRetried(t *testing.T) {
 		}
 	})
 }
-
-// issue-row: 1, 4
-// covers: FAIL-01, FAIL-10, FAIL-11
-func TestOneBadEntryOfAThousandIsIsolated(t *testing.T) {
-	for _, at := range []string{"row-00000", "row-00500", "row-00999", "row-00737"} {
-		s := &service{mutate: badRows(func(k string) bool { return k == at })}
-		w := start(t, s, func(c *Config) { c.Limits.Batch.MaxEntries = 1000 })
-		entries := sets(1000)
-		for i, err := range w.Apply(within(t, time.Minute), entries) {
-			key := string(entries[i].Row.RowKey)
-			if got := isRejected(err); got != (key == at) || !got && err != nil {
-				t.Errorf("%s: entry %s: %v", at, key, err)
-			}
-			if want := 1; key != at && s.appliedTimes(key) != want {
-				t.Errorf("%s: applied %d times", key, s.appliedTimes(key))
-			}
-		}
-		if n := s.count("MutateRows"); n > 1+2*10+2 {
-			t.Errorf("%s: %d requests", at, n)
-		} else {
-			t.Logf("%s: %d extra requests", at, n-1)
-		}
-	}
-}
