@@ -19,6 +19,9 @@ func (e *expr) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	switch {
 	case a.state == broken:
 		return
+	case plain(n) && n.Value == "":
+		d.reject(n, &e.at, "an empty expression: leave the field out where nothing is meant; inside { } a comma starts the next field, so put an expression with commas in quotes")
+		return
 	case n.Kind != yaml.ScalarNode:
 		d.wrong(n, a, "an expression")
 		if n.Style&yaml.FlowStyle != 0 {
@@ -31,6 +34,24 @@ func (e *expr) decode(d *decoder, n *yaml.Node, a at, _ field) {
 		return
 	}
 	e.v = d.expression(n, a)
+	if plain(n) && e.v.Exact && d.cutShort(n) {
+		d.reject(n, &e.at, "a # after a space starts a comment, here in the middle of a text: put the whole expression in single quotes")
+	}
+}
+
+// cutShort reports whether a comment ends a plain scalar inside a quoted text.
+func (d *decoder) cutShort(n *yaml.Node) bool {
+	rest := strings.TrimPrefix(d.from(n.Line, n.Column), n.Value)
+	var quote rune
+	for _, r := range n.Value {
+		switch {
+		case quote == 0 && (r == '"' || r == '\''):
+			quote = r
+		case r == quote:
+			quote = 0
+		}
+	}
+	return quote != 0 && strings.HasPrefix(strings.TrimLeft(rest, " "), "#")
 }
 
 // expression finds where the source text of a scalar starts, and whether its

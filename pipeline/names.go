@@ -1,0 +1,76 @@
+package pipeline
+
+import (
+	"encoding/base64"
+	"errors"
+	"regexp"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// name is the literal bytes of a qualifier, key or prefix: text, or a mapping
+// with base64.
+type name struct {
+	at
+	v      string
+	binary bool // written as base64
+}
+
+func (m *name) decode(d *decoder, n *yaml.Node, a at, _ field) {
+	m.at = a
+	if n.Kind == yaml.MappingNode && a.state != broken {
+		if len(n.Content) != 2 || n.Content[0].Value != "base64" {
+			d.reject(n, &m.at, `takes text or {base64: "…"}`)
+			return
+		}
+		var inner text
+		d.value(n.Content[1], reflectOf(&inner), child(a.place, "base64"), field{})
+		v, err := decodeBase64(inner.v)
+		if inner.ok() && err != nil {
+			d.fail(n.Content[1], inner.place, "%v", err)
+		}
+		m.v, m.binary = string(v), true
+		if !inner.ok() || err != nil {
+			m.state = broken
+		}
+		return
+	}
+	var inner text
+	inner.decode(d, n, a, field{})
+	m.at = inner.at
+	if !m.ok() {
+		return
+	}
+	v, err := binaryName(inner.v)
+	if err != nil {
+		d.reject(n, &m.at, "%v", err)
+		return
+	}
+	m.v = v
+}
+
+var binaryNameText = regexp.MustCompile(`^\{base64: "([^"]*)"\}$`)
+
+// binaryName reads a name that stands where only text may: as a mapping's key,
+// a binary one is the text {base64: "…"}.
+func binaryName(s string) (string, error) {
+	if m := binaryNameText.FindStringSubmatch(s); m != nil {
+		b, err := decodeBase64(m[1])
+		return string(b), err
+	}
+	if !utf8.ValidString(s) {
+		return "", errors.New(`a name that is not text: write it as {base64: "…"}`)
+	}
+	return s, nil
+}
+
+// decodeBase64 reads the standard alphabet, padded, with no bit left over, so that
+// one name has one spelling.
+func decodeBase64(s string) ([]byte, error) {
+	b, err := base64.StdEncoding.Strict().DecodeString(s)
+	if err != nil || base64.StdEncoding.EncodeToString(b) != s {
+		return nil, errors.New("no base64: write it canonically, in the standard alphabet with its padding")
+	}
+	return b, nil
+}

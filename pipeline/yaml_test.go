@@ -1,0 +1,60 @@
+package pipeline
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestExpressionsThatBreakTheYAMLAreToldToBeQuoted(t *testing.T) {
+	for _, expression := range []string{
+		`event.a ? "x" : "y"`, `"a" + event.id`, `'a' + event.id`, `[event.a] + event.b`, `{"a": 1}["a"]`, `@event`, "`x`", `%x`,
+		`event.a == "b": c`, `event["a: b"] == "c: d"`, `"a" == event.x`, `> event.x`, `| event.x`, `!event.x`, `!(event.x)`,
+	} {
+		for _, text := range []string{
+			strings.Replace(minimal, "rowKey: event.id", "rowKey: "+expression, 1),
+			strings.Replace(minimal, "rowKey: event.id", "rowKey: event.id\n      when: "+expression, 1),
+		} {
+			_, err := Parse([]byte(text), Options{})
+			if err == nil {
+				t.Errorf("%s is taken", expression)
+				continue
+			}
+			if !strings.Contains(err.Error(), "quote") {
+				t.Errorf("%s: %v", expression, err)
+			}
+		}
+	}
+}
+
+func TestHintsNameTheNearestWord(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{"rowkey", `; did you mean "rowKey"?`}, {"wehn", `; did you mean "when"?`}, {"tabel", `; did you mean "table"?`},
+		{"colour", "; use one of when, rowKey, table"}, {strings.Repeat("x", 1<<16), "; use one of when, rowKey, table"},
+	} {
+		if hint := didYouMean(c.got, []string{"when", "rowKey", "table"}); hint != c.want {
+			t.Errorf("%.20s: %q, want %q", c.got, hint, c.want)
+		}
+	}
+	if hint := didYouMean("x", nil); hint != "" {
+		t.Errorf("got %q", hint)
+	}
+}
+
+func TestPlacesNameOddKeysInBrackets(t *testing.T) {
+	text := strings.Replace(minimal, "{cf: {status: event.status}}", `{cf: {"a.b": ""}}`, 1)
+	if got := faultsOf(t, text); len(got) != 1 || !strings.Contains(got[0], `: write.mappings[0].mutations[0].set.cf["a.b"]: an empty expression`) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCoreTagsThatSayWhatTheTextSaysAreTaken(t *testing.T) {
+	text := strings.NewReplacer("version: 1", "version: !!int 1", "rowKey: event.id", "rowKey: !!str 5", "name: orders\nb", "name: !!str orders\nb").Replace(minimal)
+	if p := parseText(t, text); p.Write.Mappings[0].RowKey.Source != "5" {
+		t.Errorf("got %+v", p.Write.Mappings[0].RowKey)
+	}
+	for _, tagged := range []string{`!!int "1"`, "!!float 1", "!local 1", "!!binary MQ==", "! 1"} {
+		if _, err := Parse([]byte(strings.Replace(minimal, "version: 1", "version: "+tagged, 1)), Options{}); err == nil {
+			t.Errorf("%s is taken", tagged)
+		}
+	}
+}
