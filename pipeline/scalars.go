@@ -257,20 +257,15 @@ func (p *pattern) decode(d *decoder, n *yaml.Node, a at, _ field) {
 		d.reject(n, &p.at, "an empty pattern matches nothing: leave the field out")
 		return
 	}
-	v, err := regexp.Compile(`^(?:` + inner.v + `)$`)
-	if _, alone := regexp.Compile(inner.v); err != nil || alone != nil {
-		d.reject(n, &p.at, "%q is no RE2 pattern: %s", inner.v, patternFault(inner.v))
+	v, err := regexp.Compile(inner.v) // alone first, so that )( does not pass
+	if err == nil {
+		v, err = regexp.Compile(`^(?:` + inner.v + `)$`)
+	}
+	if err != nil {
+		d.reject(n, &p.at, "%q is no RE2 pattern: %s", inner.v, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		return
 	}
 	p.v = v
-}
-
-func patternFault(s string) string {
-	_, err := regexp.Compile(s)
-	if err == nil {
-		return "its brackets do not close"
-	}
-	return strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 }
 
 // encoding is the name of a cell encoding.

@@ -56,7 +56,7 @@ var shapes = map[string]shape{
 	"account": {what: "service account", rule: "its name, or its address name@project.iam.gserviceaccount.com",
 		form: regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,62}(@[-a-z0-9.]+)?$`)},
 	"url": {what: "URL", rule: "such as https://example.com/hook, without a fragment",
-		form: regexp.MustCompile(`^https?://[^/\s?#@]+(/[^\s#]*)?$`)},
+		form: regexp.MustCompile(`^https?://[^/\s?#@]+([/?][^\s#]*)?$`)},
 	"secret": {what: "secret", rule: "the id of a secret in Secret Manager, or projects/PROJECT/secrets/ID, never the secret itself",
 		form: regexp.MustCompile(`^(projects/[^/\s]+/secrets/)?[-_A-Za-z0-9]{1,255}$`), quiet: true},
 	"header": {what: "header name", rule: "letters, digits and dashes",
