@@ -89,7 +89,7 @@ func (w *Writer) admitOrWait(r *request) {
 func (w *Writer) advance(r *request) *waitlist {
 	for ; r.next < len(r.items); r.next++ {
 		it := &r.items[r.next]
-		if it.ended || it.follows || it.last != r.last {
+		if !it.waits() {
 			continue
 		}
 		if q := w.full(it.table); q != nil {
@@ -200,7 +200,7 @@ func (w *Writer) withdraw(r *request, err error) {
 	}
 	r.queue = nil
 	for ; r.next < len(r.items); r.next++ {
-		if it := &r.items[r.next]; !it.ended && !it.follows && it.last == r.last {
+		if it := &r.items[r.next]; it.waits() {
 			w.end(it, err)
 		}
 	}

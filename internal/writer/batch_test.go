@@ -234,6 +234,18 @@ func TestEntriesOfOneRowAreSentOneAfterAnother(t *testing.T) {
 	})
 }
 
+func TestAnEntryThatTakesItsRowsPlaceIsNotAdmittedAgain(t *testing.T) {
+	s := &service{}
+	w := start(t, s, func(c *Config) { c.SingleTable = true; c.Limits.InFlight.MaxEntries = 1 })
+	wantApplied(t, w.Apply(within(t, time.Minute), []Entry{set("a"), set("b"), set("a"), set("c"), set("a")}))
+	if s.appliedTimes("a") != 3 || s.appliedTimes("b") != 1 || s.appliedTimes("c") != 1 {
+		t.Errorf("%v", s.order)
+	}
+	if st := w.Stats(); st.InFlightEntries != 0 || st.RecordsSend != 5 {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestAfterAFailureTheRowsLaterEntriesAreNotSent(t *testing.T) {
 	s := &service{mutate: statuses(map[string]codes.Code{"a": codes.PermissionDenied})}
 	errs := start(t, s).Apply(within(t, time.Minute), []Entry{set("a"), set("a"), set("b"), set("a")})

@@ -35,6 +35,12 @@ type item struct {
 	ended   bool
 }
 
+// waits reports whether the item is one that admission has to let in: its turn has come,
+// and it has not taken the place of another of its row.
+func (it *item) waits() bool {
+	return !it.ended && !it.held && !it.follows && it.last == it.req.last
+}
+
 // request is one Apply call. The writer's lock guards it from begin on.
 type request struct {
 	entries  []Entry
