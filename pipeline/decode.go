@@ -78,10 +78,16 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, place string, f field) {
 		c.decode(d, n, a, f)
 		return
 	}
-	switch v.Kind() {
-	case reflect.Pointer:
+	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
 		d.value(n, v.Elem(), place, f)
+		return
+	}
+	if a.state == broken {
+		settle(v, a)
+		return
+	}
+	switch v.Kind() {
 	case reflect.Struct:
 		d.structure(n, v, a)
 	case reflect.Slice:
@@ -93,9 +99,6 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, place string, f field) {
 
 // wrong reports that a node is not of the kind that its field takes.
 func (d *decoder) wrong(n *yaml.Node, a at, takes string) {
-	if d.bad[n] {
-		return
-	}
 	d.fail(n, a.place, "takes %s, not %s", takes, describe(n))
 }
 
@@ -247,6 +250,9 @@ type dict[T any] struct {
 
 func (m *dict[T]) decode(d *decoder, n *yaml.Node, a at, f field) {
 	m.at = a
+	if a.state == broken {
+		return
+	}
 	if n.Kind != yaml.MappingNode {
 		d.wrong(n, a, "a mapping")
 		m.state = broken

@@ -221,6 +221,9 @@ key or qualifier, text or ` + "`{base64: \"…\"}`" + `; **size**, such as ` + "
 ` + "`\"2026-08-01T00:00:00Z\"`" + `; **pattern**, in RE2's syntax, matching all of a text; **value**, any YAML, taken as JSON.
 "One of" marks fields of which exactly one is written.
 
+An editor with a YAML language server checks a file whose first line is
+` + "`# yaml-language-server: $schema=https://raw.githubusercontent.com/bigtable-functions/bigtable-functions/main/pipeline/pipeline.schema.json`" + `.
+
 | path | type | default | bounds | |
 |---|---|---|---|---|
 `)

@@ -23,8 +23,10 @@ type Pos struct {
 func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
 // Expr is a CEL expression as it stands in the file. Pos is where its source text
-// starts; Exact says that offsets within Source are offsets in the file (a plain
-// scalar, or a block scalar by line), so that an error inside it can be placed.
+// starts; Exact says that line l and column c of Source, both from 0, stand at
+// Pos.Line+l and Pos.Column+c, so that an error inside it can be placed: true of
+// scalars on one line without escapes, and of literal blocks. Columns count
+// characters.
 type Expr struct {
 	Source string
 	Place  string // as in write.mappings[0].rowKey
@@ -143,7 +145,8 @@ type GCRule struct {
 // Policy is what happens to a record that can never be written or that nothing takes.
 type Policy string
 
-// Values of Policy. Skip stands only in onUnmatched, Drop only elsewhere.
+// Values of Policy. Skip stands only in onUnmatched and onLargeRow, Drop only in
+// onFailure.
 const (
 	PolicyFail       Policy = "fail"
 	PolicySkip       Policy = "skip"

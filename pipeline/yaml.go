@@ -141,9 +141,13 @@ type badNodes map[*yaml.Node]bool
 // checker applies the rules that hold for every node, whatever it means.
 type checker struct {
 	source
-	errs *faults
-	bad  badNodes
+	errs  *faults
+	bad   badNodes
+	depth int
 }
+
+// maxDepth bounds the nesting, far above what a pipeline says.
+const maxDepth = 100
 
 func (c *checker) fail(n *yaml.Node, place, format string, args ...any) {
 	c.errs.add(c.pos(n.Line, n.Column), place, format, args...)
@@ -151,7 +155,12 @@ func (c *checker) fail(n *yaml.Node, place, format string, args ...any) {
 }
 
 func (c *checker) check(n *yaml.Node, place string) {
+	c.depth++
+	defer func() { c.depth-- }()
 	switch {
+	case c.depth > maxDepth:
+		c.fail(n, place, "nested deeper than %d", maxDepth)
+		return
 	case n.Kind == yaml.AliasNode:
 		c.fail(n, place, "an alias (*%s): write the value out", n.Value)
 		return

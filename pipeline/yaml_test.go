@@ -58,3 +58,31 @@ func TestCoreTagsThatSayWhatTheTextSaysAreTaken(t *testing.T) {
 		}
 	}
 }
+
+func TestNestingIsBounded(t *testing.T) {
+	deep := func(n int) string {
+		return minimal + "tests:\n  - name: t\n    message: {data: " + strings.Repeat("[", n) + strings.Repeat("]", n) + "}\n    expect: {rows: []}\n"
+	}
+	parseText(t, deep(90))
+	for _, n := range []int{101, 5000} {
+		if got := faultsOf(t, deep(n)); len(got) != 1 || !strings.Contains(got[0], "nested deeper than 100") {
+			t.Errorf("%.200s", got)
+		}
+	}
+}
+
+func TestOneFaultHidesWhatFollowsFromIt(t *testing.T) {
+	for _, text := range []string{
+		strings.Replace(minimal, "tables:\n  orders:", "tables: !x\n  orders:", 1),
+		strings.Replace(minimal, "write:\n", "write: &x\n", 1),
+		strings.Replace(minimal, "mappings:\n", "mappings: !x\n", 1),
+		strings.Replace(minimal, "families: {cf: {}, totals: {aggregate: sum}}", "families: cf", 1),
+		strings.Replace(minimal, "{cf: {status: event.status}}", "!x {cf: {status: event.status}}", 1),
+		strings.Replace(minimal, "mutations: [", "mutations: !x [", 1),
+		strings.Replace(minimal, "aggregate: sum", "aggregate: summ", 1),
+	} {
+		if got := faultsOf(t, text); len(got) != 1 {
+			t.Errorf("%s\ngave %s", text, strings.Join(got, "\n"))
+		}
+	}
+}
