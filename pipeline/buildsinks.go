@@ -25,7 +25,7 @@ func (b *builder) sink(doc *sinkDoc, use sinkUse) Sink {
 		s.HTTP = b.http(doc.HTTP)
 	}
 	if doc.Tasks != nil {
-		b.url(doc.Tasks.URL)
+		b.url(doc.Tasks.URL, doc.Tasks.ServiceAccount.given())
 		s.Tasks = &TasksSink{
 			Queue: doc.Tasks.Queue.v, Location: doc.Tasks.Location.v,
 			URL: doc.Tasks.URL.v, ServiceAccount: doc.Tasks.ServiceAccount.v,
@@ -74,12 +74,19 @@ func (b *builder) projectOf() string {
 	return b.project
 }
 
-func (b *builder) url(t text) {
+// url checks an address; a secret is sent in the clear to this machine only.
+func (b *builder) url(t text, secret bool) {
 	if !t.ok() {
 		return
 	}
-	if u, err := url.Parse(t.v); err != nil || u.Host == "" {
+	u, err := url.Parse(t.v)
+	if err != nil || u.Host == "" {
 		b.fail(t.at, "%q is no URL: write it as https://example.com/hook", t.v)
+		return
+	}
+	local := []string{"localhost", "127.0.0.1", "::1"}
+	if secret && u.Scheme == "http" && !slices.Contains(local, u.Hostname()) {
+		b.fail(t.at, "http would carry the credential in the clear: use https")
 	}
 }
 
@@ -87,7 +94,7 @@ func (b *builder) url(t text) {
 var ownHeaders = []string{"authorization", "content-encoding", "content-length", "content-type", "host", "idempotency-key", "transfer-encoding"}
 
 func (b *builder) http(doc *httpDoc) *HTTPSink {
-	b.url(doc.URL)
+	b.url(doc.URL, doc.Auth != nil)
 	s := &HTTPSink{
 		URL: doc.URL.v, Path: doc.Path.v, Method: doc.Method.v, Batch: int(doc.Batch.v), Timeout: doc.Timeout.v,
 	}

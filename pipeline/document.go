@@ -276,7 +276,7 @@ type logDoc struct{ at }
 
 type testDoc struct {
 	at
-	Name    text         `key:"name" need:"y" doc:"what it shows"`
+	Name    text         `key:"name" need:"y" shape:"title" doc:"what it shows"`
 	Message *messageDoc  `key:"message" only:"input" doc:"a message for write"`
 	Row     *rowDoc      `key:"row" only:"input" doc:"a row for a scan's emit"`
 	Change  *changeInDoc `key:"change" only:"input" doc:"a change for a change stream's emit"`
@@ -364,5 +364,5 @@ type rejectedDoc struct {
 	at
 	Mapping text `key:"mapping" doc:"the mapping that failed; absent: none took the record, or it was no record"`
 	At      text `key:"at" doc:"the field that failed, such as rowKey or mutations[0].set.cf.total; absent: any"`
-	Error   text `key:"error" need:"y" doc:"part of the error's text"`
+	Error   text `key:"error" need:"y" shape:"part" doc:"part of the error's text"`
 }

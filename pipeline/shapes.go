@@ -67,6 +67,10 @@ var shapes = map[string]shape{
 		form: regexp.MustCompile(`^[^\p{Cc}]{1,256}$`)},
 	"output": {what: "field name", rule: "1 to 300 letters, digits and underscores, no digit first",
 		form: regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,299}$`)},
+	"title": {what: "name", rule: "say what the test shows",
+		form: regexp.MustCompile(`\S`)},
+	"part": {what: "part of an error", rule: "write some of its text, or the test cannot fail",
+		form: regexp.MustCompile(`\S`)},
 	"cluster": {what: "cluster id", rule: "lower-case letters, digits and dashes",
 		form: regexp.MustCompile(`^[a-z][-a-z0-9]{0,28}[a-z0-9]$`)},
 }
