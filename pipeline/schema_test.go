@@ -5,12 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// wholeFiles are pipeline files without fault: those of the tests and the examples.
+// wholeFiles are pipeline files without fault: those of the tests, the examples and
+// the documentation.
 func wholeFiles(t *testing.T) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -27,9 +29,16 @@ func wholeFiles(t *testing.T) map[string][]byte {
 			files[path] = data
 		}
 	}
-	if len(files) < 2 {
+	text, err := os.ReadFile("../docs/pipeline.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```yaml\n")
+	block, _, found := strings.Cut(rest, "\n```")
+	if !found || len(files) < 3 {
 		t.Fatal("no whole files found")
 	}
+	files["../docs/pipeline.md"] = []byte(block + "\n")
 	return files
 }
 
