@@ -41,9 +41,9 @@ var house = map[string][]string{
 	"internal/sink/gcs":      {"internal/sink", "internal/relay", "internal/cell", "internal/retry"},
 	"internal/sink/parquet":  {"internal/sink", "internal/relay", "internal/cell", "internal/retry"},
 	"internal/sink/avro":     {"internal/sink", "internal/relay", "internal/cell", "internal/retry"},
-	"ledger":                 {"internal/rowrange"},
-	"ledger/firestore":       {"ledger", "internal/rowrange"},
-	"ledger/file":            {"ledger", "internal/rowrange"},
+	"ledger":                 {"internal/rowrange", "internal/retry"},
+	"ledger/firestore":       {"ledger", "internal/retry"},
+	"ledger/file":            {"ledger"},
 	"ledger/storetest":       {"ledger", "internal/rowrange"},
 
 	// Functions never import each other.

@@ -1,0 +1,199 @@
+// Package ledger guarantees that work survives whoever does it: what a scan has
+// planned and how far each of its splits has come outlives every invocation, one
+// holder at a time moves a split forward, and a holder that was overtaken cannot.
+//
+// The documents are typed here and kept by a Store. A lease is a document that
+// names its holder: it is over when the store's clock says so, taking it raises the
+// split's fence, and a commit is one compare-and-set that is the fence check at the
+// same time. A reply that was lost is settled by reading back: every write carries
+// an id of its own.
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+)
+
+const (
+	// LeaseTime is how long a lease lasts after its last commit where Options say
+	// nothing.
+	LeaseTime = 90 * time.Second
+	// Retention is how long a document is kept after its last change where Options
+	// say nothing. The messages that could bring work back live seven days.
+	Retention = 30 * 24 * time.Hour
+)
+
+// maxAttempts bounds the tries of one change: about ten seconds of backoff.
+const maxAttempts = 16
+
+// backoff is waited between the tries of one change.
+var backoff = retry.Backoff{Initial: 20 * time.Millisecond, Max: time.Second, Jitter: 0.5}
+
+// ErrNotFound: there is no such document, or it was kept long enough.
+var ErrNotFound = errors.New("not in the ledger")
+
+// Options are what may differ from the defaults, which zero values stand for.
+type Options struct {
+	Lease     time.Duration
+	Retention time.Duration
+}
+
+// Ledger is the memory of one pipeline. It is safe for concurrent use.
+type Ledger struct {
+	store     Store
+	root      string
+	lease     time.Duration
+	retention time.Duration
+}
+
+// New returns the ledger of the pipeline of that name in store, which other
+// pipelines may share.
+func New(store Store, pipeline string, o Options) *Ledger {
+	l := &Ledger{store: store, root: "pipelines/" + id(pipeline), lease: LeaseTime, retention: Retention}
+	if o.Lease > 0 {
+		l.lease = o.Lease
+	}
+	if o.Retention > 0 {
+		l.retention = o.Retention
+	}
+	return l
+}
+
+// id names a document by what it is about: a hash of the parts, each with its
+// length before it, so that no two lists of parts share a name and the names are
+// spread evenly over the store.
+func id(parts ...string) string {
+	var key []byte
+	for _, p := range parts {
+		key = binary.AppendUvarint(key, uint64(len(p)))
+		key = append(key, p...)
+	}
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:16])
+}
+
+// read reads documents. What is past its expiry has no body, whether or not the
+// store has deleted it yet; its version still stands, for a write that replaces it.
+func (l *Ledger) read(ctx context.Context, keys ...Key) ([]Doc, error) {
+	docs, err := l.store.Get(ctx, keys...)
+	for i := range docs {
+		if docs[i].expired() {
+			docs[i].Body = nil
+		}
+	}
+	return docs, err
+}
+
+func (l *Ledger) get(ctx context.Context, key Key) (Doc, error) {
+	docs, err := l.read(ctx, key)
+	if err != nil {
+		return Doc{}, err
+	}
+	return docs[0], nil
+}
+
+func (d Doc) expired() bool { return !d.ExpireAt.IsZero() && !d.ReadAt.Before(d.ExpireAt) }
+
+// stamp is part of every document that edit writes.
+type stamp struct {
+	Write string `json:"write,omitempty"`
+}
+
+func (s *stamp) mark(id string) { s.Write = id }
+
+type stamped interface{ mark(id string) }
+
+// build decides, from a document as it is, what it becomes and what must change
+// with it. It may be asked again, about a later state.
+type build func(Doc) (next stamped, rest []Write, err error)
+
+// edit changes doc, and the rest with it, and returns it as changed. It is called
+// with the document as last read: when that is out of date, or when a reply is
+// lost, edit reads it back. Found there is its own write, or what to decide anew from.
+func (l *Ledger) edit(ctx context.Context, doc Doc, b build) (Doc, error) {
+	mark := rand.Text()
+	var doubt error
+	for attempt := range maxAttempts {
+		if doubt != nil {
+			if err := wait(ctx, backoff.Delay(attempt, mathrand.Float64())); err != nil {
+				return Doc{}, fmt.Errorf("%w: %w", err, doubt)
+			}
+			read, err := l.get(ctx, doc.Key)
+			if errors.Is(err, ErrUnavailable) {
+				continue
+			}
+			if err != nil {
+				return Doc{}, fmt.Errorf("reading back after %w: %w", doubt, err)
+			}
+			if doc = read; doc.mark() == mark {
+				return doc, nil
+			}
+		}
+		next, err := l.try(ctx, doc, mark, b)
+		if err == nil {
+			return next, nil
+		}
+		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrUnavailable) {
+			return Doc{}, err
+		}
+		doubt = err
+	}
+	return Doc{}, fmt.Errorf("after %d attempts: %w", maxAttempts, doubt)
+}
+
+// mark is the id of the write that made the document.
+func (d Doc) mark() string {
+	var s stamp
+	if json.Unmarshal(d.Body, &s) != nil {
+		return ""
+	}
+	return s.Write
+}
+
+func (l *Ledger) try(ctx context.Context, doc Doc, mark string, b build) (Doc, error) {
+	next, rest, err := b(doc)
+	if err != nil {
+		return Doc{}, err
+	}
+	next.mark(mark)
+	put, err := l.put(doc, next)
+	if err != nil {
+		return Doc{}, err
+	}
+	versions, err := l.store.Commit(ctx, append([]Write{put}, rest...))
+	if err != nil {
+		return Doc{}, err
+	}
+	doc.Version, doc.Body, doc.ExpireAt = versions[0], put.Body, put.ExpireAt
+	return doc, nil
+}
+
+// put is the write that turns doc into next.
+func (l *Ledger) put(doc Doc, next any) (Write, error) {
+	body, err := json.Marshal(next)
+	if err != nil {
+		return Write{}, err
+	}
+	return Write{Key: doc.Key, Version: doc.Version, Body: body, ExpireAt: doc.ReadAt.Add(l.retention).Truncate(time.Microsecond)}, nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,355 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// runLedger proves what a ledger promises where the store has a say in it.
+func runLedger(t *testing.T, open func(t *testing.T) ledger.Store) {
+	for name, test := range map[string]func(*testing.T, *fixture){
+		"of many contenders one gets the lease":               contenders,
+		"a lease ends by the store's clock":                   overtaken,
+		"of two planners at once one plan is selected":        planners,
+		"workers at once finish a scan":                       finishers,
+		"a lost reply anywhere changes nothing":               lostReplies,
+		"a plan larger than a request comes back":             largePlan,
+		"pipelines that share a store do not meet":            twoPipelines,
+		"a scan with a limit hands it on from split to split": limited,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
+	}
+}
+
+// planned begins scan id and plans it with n splits of one row each, k00000 and on.
+func (f *fixture) planned(t *testing.T, l *ledger.Ledger, id string, n int, limit int64) *ledger.Scan {
+	t.Helper()
+	if _, err := l.Begin(t.Context(), id, "s", nil); err != nil {
+		t.Fatal(err)
+	}
+	scan, err := l.Plan(t.Context(), id, pieces(n), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scan.State != ledger.ScanRunning || scan.Splits != n {
+		t.Fatalf("planned scan is %s with %d splits, want running with %d", scan.State, scan.Splits, n)
+	}
+	return scan
+}
+
+func pieces(n int) [][]rowrange.Range {
+	splits := make([][]rowrange.Range, n)
+	for i := range splits {
+		splits[i] = []rowrange.Range{rowrange.Closed(row(i))}
+	}
+	return splits
+}
+
+func row(i int) string { return fmt.Sprintf("k%05d", i) }
+
+// one is the progress of a split of one row, read whole.
+func one(task ledger.Task) ledger.Progress {
+	return ledger.Progress{Position: row(task.Index), Counts: ledger.Counts{Rows: 1, Records: 2}}
+}
+
+func contenders(t *testing.T, f *fixture) {
+	const n = 12
+	scan := f.planned(t, ledger.New(f, f.root, ledger.Options{}), "s", 1, 0)
+	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
+	var won atomic.Int32
+	f.together(t, n, func(i int, store ledger.Store) error {
+		lease, err := ledger.New(store, f.root, ledger.Options{}).Acquire(t.Context(), task, fmt.Sprint(i))
+		var held *ledger.HeldError
+		switch {
+		case errors.As(err, &held) && held.Left > 0 && held.Left <= ledger.LeaseTime:
+			return nil
+		case err != nil:
+			return err
+		case lease.Fence() != 1:
+			return fmt.Errorf("fence %d, want 1", lease.Fence())
+		}
+		won.Add(1)
+		return lease.Commit(t.Context(), one(task))
+	})
+	if won.Load() != 1 {
+		t.Errorf("%d of %d contenders got the lease, want one", won.Load(), n)
+	}
+}
+
+// await returns when the store's clock has passed what it showed at the start by d.
+func (f *fixture) await(t *testing.T, d time.Duration) {
+	t.Helper()
+	key := f.key("clock", "none")
+	for start := f.get(t, key).ReadAt; f.get(t, key).ReadAt.Sub(start) <= d; {
+	}
+}
+
+func overtaken(t *testing.T, f *fixture) {
+	const lease = 50 * time.Millisecond
+	first := ledger.New(f, f.root, ledger.Options{Lease: lease})
+	second := ledger.New(f.open(), f.root, ledger.Options{Lease: lease})
+	scan := f.planned(t, first, "s", 1, 0)
+	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
+	paused, err := first.Acquire(t.Context(), task, "paused")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.await(t, lease)
+	lively, err := second.Acquire(t.Context(), task, "lively")
+	if err != nil {
+		t.Fatalf("the lease is over by the store's clock: %v", err)
+	}
+	if lively.Fence() != paused.Fence()+1 {
+		t.Errorf("fence %d after %d, want it one higher", lively.Fence(), paused.Fence())
+	}
+	if err := paused.Commit(t.Context(), one(task)); !errors.Is(err, ledger.ErrLost) {
+		t.Errorf("commit of the overtaken holder: %v, want %v", err, ledger.ErrLost)
+	}
+	if _, err := paused.Finish(t.Context(), one(task)); !errors.Is(err, ledger.ErrLost) {
+		t.Errorf("finish of the overtaken holder: %v, want %v", err, ledger.ErrLost)
+	}
+	if _, err := lively.Finish(t.Context(), one(task)); err != nil {
+		t.Errorf("finish of the holder: %v", err)
+	}
+}
+
+func planners(t *testing.T, f *fixture) {
+	if _, err := ledger.New(f, f.root, ledger.Options{}).Begin(t.Context(), "s", "s", nil); err != nil {
+		t.Fatal(err)
+	}
+	const n = 4
+	var attempts [n]string
+	f.together(t, n, func(i int, store ledger.Store) error {
+		l := ledger.New(store, f.root, ledger.Options{})
+		if _, err := l.Begin(t.Context(), "s", "s", nil); err != nil {
+			return err
+		}
+		scan, err := l.Plan(t.Context(), "s", pieces(3+i), 0)
+		if err != nil {
+			return err
+		}
+		attempts[i] = scan.Attempt
+		tasks, err := l.Unfinished(t.Context(), scan)
+		if err == nil && len(tasks) != scan.Splits {
+			err = fmt.Errorf("%d tasks of a plan of %d splits", len(tasks), scan.Splits)
+		}
+		return err
+	})
+	for i := range attempts {
+		if attempts[i] == "" || attempts[i] != attempts[0] {
+			t.Fatalf("planners were given the plans %q, want one", attempts)
+		}
+	}
+}
+
+func finishers(t *testing.T, f *fixture) {
+	const splits, workers = 70, 4
+	l := ledger.New(f, f.root, ledger.Options{})
+	scan := f.planned(t, l, "s", splits, 0)
+	var completed atomic.Int32
+	f.together(t, workers, func(worker int, store ledger.Store) error {
+		l := ledger.New(store, f.root, ledger.Options{})
+		for i := worker; i < splits; i += workers {
+			task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt, Index: i}
+			lease, err := l.Acquire(t.Context(), task, fmt.Sprint(worker))
+			if err != nil {
+				return err
+			}
+			next, err := lease.Finish(t.Context(), one(task))
+			if err != nil {
+				return err
+			}
+			if next.Scan != nil {
+				completed.Add(1)
+			}
+		}
+		return nil
+	})
+	if completed.Load() != 1 {
+		t.Errorf("%d workers were told that the scan is complete, want one", completed.Load())
+	}
+	assertDone(t, l, scan.ID, splits)
+}
+
+// assertDone expects scan id to be done with n splits of one row each.
+func assertDone(t *testing.T, l *ledger.Ledger, id string, n int) {
+	t.Helper()
+	scan, err := l.Scan(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ledger.Counts{Rows: int64(n), Records: int64(2 * n)}
+	if scan.State != ledger.ScanDone || scan.Counts != want || scan.FinishedAt.Before(scan.PlannedAt) {
+		t.Fatalf("scan is %s with %+v, planned at %v, finished at %v, want done with %+v", scan.State, scan.Counts, scan.PlannedAt, scan.FinishedAt, want)
+	}
+	if tasks, err := l.Unfinished(t.Context(), scan); err != nil || len(tasks) != 0 {
+		t.Fatalf("%d tasks unfinished, %v, want none", len(tasks), err)
+	}
+}
+
+// lostReplies runs a small scan again and again, each time with the next call, or
+// the next commit, ending in another way.
+func lostReplies(t *testing.T, f *fixture) {
+	for _, fault := range []Fault{FaultLost, FaultReplyLost, FaultRepeated} {
+		for at := 0; ; at++ {
+			calls := 0
+			faulty := &Faulty{Store: f.Store, Next: func(commit bool) Fault {
+				if !commit && fault != FaultLost {
+					return FaultNone
+				}
+				if calls++; calls-1 == at {
+					return fault
+				}
+				return FaultNone
+			}}
+			id := fmt.Sprintf("%d-%d", fault, at)
+			runOnce(t, f, faulty, id)
+			if calls <= at {
+				break
+			}
+		}
+	}
+}
+
+// runOnce runs a scan of two splits through faulty. Reads that fail are repeated,
+// as a redelivery would; commits must settle themselves.
+func runOnce(t *testing.T, f *fixture, faulty *Faulty, id string) {
+	t.Helper()
+	l := ledger.New(faulty, f.root, ledger.Options{})
+	must := func(doing string, run func() error) {
+		t.Helper()
+		err := run()
+		if errors.Is(err, ledger.ErrUnavailable) {
+			err = run()
+		}
+		if err != nil {
+			t.Fatalf("%s, scan %s: %v", doing, id, err)
+		}
+	}
+	must("begin", func() error {
+		_, err := l.Begin(t.Context(), id, "s", nil)
+		return err
+	})
+	var scan *ledger.Scan
+	must("plan", func() (err error) {
+		scan, err = l.Plan(t.Context(), id, pieces(2), 0)
+		return err
+	})
+	completed := 0
+	for i := range 2 {
+		task := ledger.Task{Scan: id, Attempt: scan.Attempt, Index: i}
+		var lease *ledger.Lease
+		must("acquire", func() (err error) {
+			lease, err = l.Acquire(t.Context(), task, "w")
+			return err
+		})
+		must("commit", func() error {
+			return lease.Commit(t.Context(), ledger.Progress{Counts: ledger.Counts{Rows: 1}})
+		})
+		must("finish", func() error {
+			next, err := lease.Finish(t.Context(), one(task))
+			if next.Scan != nil {
+				completed++
+			}
+			return err
+		})
+		if split := lease.Split(); split.Fence != 1 || split.State != ledger.SplitDone {
+			t.Fatalf("scan %s: split %d is %s under fence %d, want done under 1", id, i, split.State, split.Fence)
+		}
+	}
+	if completed != 1 {
+		t.Fatalf("scan %s: completion was told %d times, want once", id, completed)
+	}
+	assertDone(t, ledger.New(f, f.root, ledger.Options{}), id, 2)
+}
+
+// largePlan is over what one request may hold, in bytes and in writes.
+func largePlan(t *testing.T, f *fixture) {
+	const n = 1000
+	l := ledger.New(f, f.root, ledger.Options{})
+	if _, err := l.Begin(t.Context(), "s", "s", bytes.Repeat([]byte("1"), 1000)); err != nil {
+		t.Fatal(err)
+	}
+	want := make([][]rowrange.Range, n)
+	key := func(i int) string { return fmt.Sprintf("%05d", i) + strings.Repeat("\x00\xff\x80*", 1022) }
+	for i := range want {
+		want[i] = []rowrange.Range{{Start: key(i), End: key(i + 1), StartOpen: i%2 == 0, EndClosed: i%3 == 0}}
+	}
+	scan, err := l.Plan(t.Context(), "s", want, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	err = l.Splits(t.Context(), scan, func(s *ledger.Split) error {
+		seen++
+		if rest := s.Remaining(); len(rest) != 1 || rest[0] != want[s.Index][0] || s.Of != n || s.State != ledger.SplitOpen {
+			return fmt.Errorf("split %d of %d came back different, %s", s.Index, s.Of, s.State)
+		}
+		return nil
+	})
+	if err != nil || seen != n {
+		t.Fatalf("%d splits came back, %v, want %d", seen, err, n)
+	}
+}
+
+func twoPipelines(t *testing.T, f *fixture) {
+	a := ledger.New(f, f.root+"a", ledger.Options{})
+	b := ledger.New(f, f.root+"b", ledger.Options{})
+	f.planned(t, a, "s", 2, 0)
+	if _, err := b.Scan(t.Context(), "s"); !errors.Is(err, ledger.ErrNotFound) {
+		t.Errorf("the other pipeline's scan: %v, want %v", err, ledger.ErrNotFound)
+	}
+	for l, want := range map[*ledger.Ledger]int{a: 1, b: 0} {
+		if scans, err := l.Scans(t.Context()); err != nil || len(scans) != want {
+			t.Errorf("%d scans, %v, want %d", len(scans), err, want)
+		}
+	}
+}
+
+func limited(t *testing.T, f *fixture) {
+	l := ledger.New(f, f.root, ledger.Options{})
+	scan := f.planned(t, l, "s", 4, 3)
+	second := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt, Index: 1}
+	if _, err := l.Acquire(t.Context(), second, "w"); !errors.Is(err, ledger.ErrWaiting) {
+		t.Fatalf("acquiring the second split first: %v, want %v", err, ledger.ErrWaiting)
+	}
+	for i := 0; ; i++ {
+		tasks, err := l.Unfinished(t.Context(), scan)
+		if err != nil || len(tasks) != 1 || tasks[0].Index != i {
+			t.Fatalf("tasks %v, %v, want split %d alone", tasks, err, i)
+		}
+		lease, err := l.Acquire(t.Context(), tasks[0], "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left, some := lease.Split().LimitLeft(); left != int64(3-i) || !some {
+			t.Fatalf("split %d may deliver %d rows (limited: %t), want %d", i, left, some, 3-i)
+		}
+		next, err := lease.Finish(t.Context(), one(tasks[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := l.FollowUp(t.Context(), tasks[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 2 {
+			if next.Scan == nil || again.Scan == nil {
+				t.Fatal("the limit is reached, but the scan is not complete")
+			}
+			break
+		}
+		if next.Next == nil || next.Next.Index != i+1 || again.Next == nil || *again.Next != *next.Next {
+			t.Fatalf("after split %d: %v, told again: %v, want the next split", i, next.Next, again.Next)
+		}
+	}
+	assertDone(t, l, scan.ID, 3)
+}
