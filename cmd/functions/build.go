@@ -110,9 +110,11 @@ func buildWrite(out *parts, p *pipeline.Pipeline, env environment) (http.Handler
 	if err != nil {
 		return nil, err
 	}
+	log := write.NewLog(env.logger, p.Name)
+	out.closers = append(out.closers, log.Flush)
 	return write.New(write.Config{
 		Pipeline: p, Writer: w, DeadLetters: letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
-		Logger: env.logger, Now: time.Now, Report: write.LogSummary(env.logger, p.Name),
+		Logger: env.logger, Now: time.Now, Report: log.Report,
 	})
 }
 

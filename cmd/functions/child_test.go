@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,12 +36,27 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "function":
-		main()
+		profiled(main)
 	case "floor":
 		serveBaseline(decodeOnly())
 	case "naive":
 		serveBaseline(naive())
 	}
+}
+
+// profiled writes a CPU profile where BTF_TEST_PROFILE names a file.
+func profiled(f func()) {
+	if name := os.Getenv("BTF_TEST_PROFILE"); name != "" {
+		out, err := os.Create(name)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := pprof.StartCPUProfile(out); err != nil {
+			log.Fatal(err)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	f()
 }
 
 // child is a running function.

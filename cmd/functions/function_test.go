@@ -202,10 +202,13 @@ func hangUp(t *testing.T, addr string, body []byte, i int) {
 	}
 }
 
+// deployedMemory is the limit that Terraform sets: 85 % of the service's 256 MiB.
+const deployedMemory = "GOMEMLIMIT=218MiB"
+
 // A body of 13 MB beside 500 small ones fits the memory that is deployed.
 func TestALargeBodyBesideSmallOnesStaysWithinMemory(t *testing.T) {
 	b := startBigtable(t, "my-project", "my-instance", "orders", "cf")
-	c := startOrders(t, b, "GOMEMLIMIT=218MiB") // 85 % of 256 MiB, as deployed
+	c := startOrders(t, b, deployedMemory)
 	large := fmt.Appendf(nil, `{"tenant":"acme","id":"large","status":"%s","total_cents":1,"updated_at":"2026-08-30T10:15:30.123Z"}`, strings.Repeat("x", 9_700_000))
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
@@ -280,4 +283,3 @@ func waitFor(ctx context.Context, what func() bool) error {
 	}
 	return nil
 }
-

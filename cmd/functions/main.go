@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -29,10 +30,17 @@ func main() {
 	}
 }
 
+// gcPercent lets the small live heap of a function grow before it is collected, where
+// GOMEMLIMIT bounds it: collecting less often saves about a tenth of the CPU time.
+const gcPercent = 400
+
 // run serves until SIGTERM or SIGINT, then drains.
 func run(env environment) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	if env.get("GOMEMLIMIT") != "" && env.get("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 
 	parts, err := build(env.get("FUNCTION_TARGET"), env)
 	if err != nil {

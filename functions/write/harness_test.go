@@ -132,7 +132,7 @@ func (h *house) serve(p *pipeline.Pipeline) {
 	})
 	handler, err := write.New(write.Config{
 		Pipeline: p, Writer: w, DeadLetters: h.letters, Limits: h.limits, Budget: time.Minute,
-		Logger: logger, Now: time.Now, Report: write.LogSummary(logger, p.Name),
+		Logger: logger, Now: time.Now, Report: write.NewLog(logger, p.Name).Report,
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
@@ -31,29 +32,95 @@ type Summary struct {
 	Refused      error // nil: acknowledged. Quotes nothing of the record
 }
 
-// LogSummary returns a Report that writes one structured line for each delivery: what
-// alarms and log-based metrics rest on.
-func LogSummary(logger *slog.Logger, pipelineName string) func(context.Context, Summary) {
-	return func(ctx context.Context, s Summary) {
-		attrs := []slog.Attr{
-			slog.String("function", "write"), slog.String("pipeline", pipelineName),
-			slog.Int64("bytes", s.Bytes), slog.Int("records", s.Records), slog.Int("applied", s.Applied),
-			slog.Int("skipped", s.Skipped), slog.Int("failed", s.Failed), slog.Int("deadLettered", s.DeadLettered),
-			slog.Int64("durationMs", s.Duration.Milliseconds()),
-		}
-		if !s.PublishTime.IsZero() {
-			attrs = append(attrs, slog.Int64("lagMs", s.Start.Add(s.Duration).Sub(s.PublishTime).Milliseconds()))
-		}
-		if s.Refused == nil {
-			logger.LogAttrs(ctx, slog.LevelInfo, "delivery acknowledged", attrs...)
-			return
-		}
-		attrs = append(attrs, slog.String("error", s.Refused.Error()))
-		level := slog.LevelError
-		if errors.Is(s.Refused, push.ErrOverloaded) || retry.Classify(s.Refused).Verdict == retry.VerdictTransient {
-			level = slog.LevelWarn
-		}
-		logger.LogAttrs(ctx, level, "delivery refused", attrs...)
+// plainEvery is how often deliveries that went well are told of: a line for each
+// would cost more than the function. What is not told yet waits for the next delivery
+// or for Flush.
+const plainEvery = time.Second
+
+// Log tells of deliveries in structured lines: what alarms and log-based metrics rest
+// on. Each delivery that was refused, or of which a record could not be written, has a
+// line of its own; the others share one line a second.
+type Log struct {
+	logger *slog.Logger
+
+	mu         sync.Mutex
+	plain      Summary // sums; Duration and lag are the largest
+	lag        time.Duration
+	deliveries int
+	told       time.Time
+}
+
+// NewLog returns the log of the function write of a pipeline.
+func NewLog(logger *slog.Logger, pipelineName string) *Log {
+	return &Log{logger: logger.With("function", "write", "pipeline", pipelineName)}
+}
+
+// Report tells of one delivery, now or together with others.
+func (l *Log) Report(ctx context.Context, s Summary) {
+	if s.Refused == nil && s.Failed == 0 {
+		l.add(s)
+		return
+	}
+	attrs := s.attrs(1, s.lag())
+	if s.Refused == nil {
+		l.logger.LogAttrs(ctx, slog.LevelInfo, "deliveries acknowledged", attrs...)
+		return
+	}
+	attrs = append(attrs, slog.String("error", s.Refused.Error()))
+	level := slog.LevelError
+	if errors.Is(s.Refused, push.ErrOverloaded) || retry.Classify(s.Refused).Verdict == retry.VerdictTransient {
+		level = slog.LevelWarn
+	}
+	l.logger.LogAttrs(ctx, level, "delivery refused", attrs...)
+}
+
+func (l *Log) add(s Summary) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deliveries++
+	l.plain.Bytes += s.Bytes
+	l.plain.Records += s.Records
+	l.plain.Applied += s.Applied
+	l.plain.Skipped += s.Skipped
+	l.plain.Duration = max(l.plain.Duration, s.Duration)
+	l.lag = max(l.lag, s.lag())
+	if now := s.Start.Add(s.Duration); now.Sub(l.told) >= plainEvery {
+		l.told = now
+		l.flush()
+	}
+}
+
+// Flush tells what is not told yet.
+func (l *Log) Flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flush()
+	return nil
+}
+
+func (l *Log) flush() {
+	if l.deliveries == 0 {
+		return
+	}
+	// The line is no single request's: it carries no trace.
+	l.logger.LogAttrs(context.Background(), slog.LevelInfo, "deliveries acknowledged", l.plain.attrs(l.deliveries, l.lag)...)
+	l.plain, l.lag, l.deliveries = Summary{}, 0, 0
+}
+
+// lag is the age of the message at the end of the delivery; 0 where it has no time.
+func (s *Summary) lag() time.Duration {
+	if s.PublishTime.IsZero() {
+		return 0
+	}
+	return s.Start.Add(s.Duration).Sub(s.PublishTime)
+}
+
+func (s *Summary) attrs(deliveries int, lag time.Duration) []slog.Attr {
+	return []slog.Attr{
+		slog.Int("deliveries", deliveries), slog.Int64("bytes", s.Bytes), slog.Int("records", s.Records),
+		slog.Int("applied", s.Applied), slog.Int("skipped", s.Skipped), slog.Int("failed", s.Failed),
+		slog.Int("deadLettered", s.DeadLettered), slog.Int64("durationMs", s.Duration.Milliseconds()),
+		slog.Int64("lagMs", lag.Milliseconds()),
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package telemetry guarantees that every log record is one JSON line in the
-// fields Cloud Logging reads: severity, message, time, source location, and the
-// trace of the request whose context it was logged with.
+// fields Cloud Logging reads: severity, message, time, from WARNING up the source
+// location, and the trace of the request whose context it was logged with.
 package telemetry
 
 import (
@@ -81,6 +81,9 @@ type handler struct {
 }
 
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn {
+		r.PC = 0 // what nobody has to act on need not say where it was written
+	}
 	attrs := h.trace(ctx)
 	if len(attrs) == 0 {
 		return h.Handler.Handle(ctx, r)
