@@ -39,7 +39,11 @@ func (f *Faulty) befall(commit bool, call func() error) error {
 	if f.crashed {
 		return ErrCrash
 	}
-	switch fault := f.Next(commit); fault {
+	fault := f.Next(commit)
+	if fault == FaultRepeated && !commit {
+		fault = FaultNone // a read may be repeated
+	}
+	switch fault {
 	case FaultNone:
 		return call()
 	case FaultLost:
