@@ -226,7 +226,7 @@ func TestDeleteFromRowIsRecordedAsADeleteOfEachFamilyThatHoldsData(t *testing.T)
 	}
 }
 
-// covers: SNK-06
+// covers: SNK-06, SNK-43
 func TestMutationsOfAnEntryApplyInOrder(t *testing.T) {
 	s := testSchema(t)
 	row := Apply(s, nil, "k", nil, []*bigtablepb.Mutation{set("a", "q", 1000, "old"), set("a", "q", 2000, "older")}, 0).Row
