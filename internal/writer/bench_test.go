@@ -4,14 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -30,8 +33,12 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// acknowledge applies nothing and says at once that it has.
-type acknowledge struct{ calls, entries atomic.Int64 }
+// acknowledge applies nothing and says at once that it has; where it may refuse, it does
+// so for a whole call that holds a row key that starts with x.
+type acknowledge struct {
+	calls, entries atomic.Int64
+	refuse         bool
+}
 
 func (a *acknowledge) handle(_ any, s grpc.ServerStream) error {
 	var data mem.BufferSlice
@@ -39,12 +46,16 @@ func (a *acknowledge) handle(_ any, s grpc.ServerStream) error {
 		return err
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	n := 0
+	n, refused := 0, -1
 	for b := buf.ReadOnlyData(); len(b) > 0; {
 		num, typ, l := protowire.ConsumeTag(b)
 		b = b[l:]
-		b = b[protowire.ConsumeFieldValue(num, typ, b):]
+		value := b[:protowire.ConsumeFieldValue(num, typ, b)]
+		b = b[len(value):]
 		if num == 2 {
+			if refused < 0 && a.refuse && startsWithX(value) {
+				refused = n
+			}
 			n++
 		}
 	}
@@ -52,6 +63,9 @@ func (a *acknowledge) handle(_ any, s grpc.ServerStream) error {
 	data.Free()
 	a.calls.Add(1)
 	a.entries.Add(int64(n))
+	if refused >= 0 {
+		return status.Errorf(codes.InvalidArgument, "Error in field 'Entry list' : Error in element #%d", refused)
+	}
 	var out []byte
 	for i := range n {
 		e := protowire.AppendVarint([]byte{0x08}, uint64(i))
@@ -59,6 +73,13 @@ func (a *acknowledge) handle(_ any, s grpc.ServerStream) error {
 		out = append(out, e...)
 	}
 	return s.SendMsg(out)
+}
+
+// startsWithX looks at the row key, the first field of an entry.
+func startsWithX(entry []byte) bool {
+	entry, _ = protowire.ConsumeBytes(entry)
+	key, n := protowire.ConsumeBytes(entry[1:])
+	return n > 0 && key[0] == 'x'
 }
 
 // listen serves a over l and returns a dialer.
@@ -178,4 +199,50 @@ func BenchmarkStub(b *testing.B) {
 			}
 		})
 	})
+}
+
+// BenchmarkBad is 64 requests at a time, some of whose entries are refused: the service
+// refuses the whole call for one of them.
+func BenchmarkBad(b *testing.B) {
+	for _, per := range []int{1, 500} {
+		for _, share := range []int{0, 1000, 100, 10} { // one in so many
+			b.Run(fmt.Sprintf("entries=%d/bad=1:%d", per, share), func(b *testing.B) {
+				a := &acknowledge{refuse: true}
+				cfg := config(a.tcp(b))
+				cfg.Limits.ConsecutiveRejections = 0
+				w, err := New(cfg)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer func() { _ = w.Close(context.Background()) }()
+				var n, caller atomic.Int64
+				all := make([][]Entry, 32*runtime.GOMAXPROCS(0))
+				for c := range all {
+					for i := range per {
+						all[c] = append(all[c], benchEntry(i))
+					}
+				}
+				measure(b, a, per, func() {
+					b.SetParallelism(32)
+					b.RunParallel(func(pb *testing.PB) {
+						entries := all[int(caller.Add(1)-1)%len(all)]
+						for pb.Next() {
+							for i := range entries {
+								key := entries[i].Row.RowKey
+								if key[0] = 'o'; share > 0 && n.Add(1)%int64(share) == 0 {
+									key[0] = 'x'
+								}
+							}
+							for i, err := range w.Apply(context.Background(), entries) {
+								if isRejected(err) != (entries[i].Row.RowKey[0] == 'x') {
+									b.Error(err)
+									return
+								}
+							}
+						}
+					})
+				})
+			})
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,6 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"pgregory.net/rapid"
 
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
@@ -88,38 +88,45 @@ func (f *faulty) answer(_ int, r *bigtablepb.MutateRowsRequest, out bigtablepb.B
 //
 // covers: SNK-35, FAIL-20
 func TestPromisesHoldUnderFaults(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		seed := rapid.Uint64().Draw(rt, "seed")
-		share := rapid.Float64Range(0, 0.5).Draw(rt, "share")
-		limits := pipeline.Limits{
-			Batch:                 pipeline.Batch{MaxEntries: rapid.IntRange(1, 40).Draw(rt, "batch"), MaxBytes: 1 << 20, Concurrency: rapid.IntRange(1, 4).Draw(rt, "concurrency")},
-			InFlight:              pipeline.InFlight{MaxEntries: rapid.IntRange(1, 100).Draw(rt, "inFlight"), MaxBytes: 1 << 20},
-			ConsecutiveRejections: 0, InstanceClients: rapid.IntRange(1, 3).Draw(rt, "clients"), TableIdle: time.Minute,
-		}
-		synctest.Test(t, func(t *testing.T) {
-			f := &faulty{random: rand.New(rand.NewPCG(seed, 1)), share: share}
-			f.stream = f.answer
-			w := start(t, &f.service, func(c *Config) { c.Limits = limits })
-			var wg sync.WaitGroup
-			for caller := range 6 {
-				random := rand.New(rand.NewPCG(seed, uint64(caller)))
-				wg.Go(func() {
-					for event := range 3 {
-						f.event(t, w, random, fmt.Sprintf("%d-%d", caller, event))
-					}
-				})
-			}
-			wg.Wait()
-			if err := w.Close(within(t, 10*time.Minute)); err != nil {
-				t.Error(err)
-			}
-			for key, n := range f.applied {
-				if key[0] == 'a' && n > 1 {
-					t.Errorf("%s, which may not be repeated, was applied %d times", key, n)
-				}
+	seeds := 15
+	if os.Getenv("BTF_SOAK") != "" {
+		seeds = 2000
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { promisesHold(t, uint64(seed)) })
+		})
+	}
+}
+
+func promisesHold(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	limits := pipeline.Limits{
+		Batch:                 pipeline.Batch{MaxEntries: 1 + random.IntN(40), MaxBytes: 1 << 20, Concurrency: 1 + random.IntN(4)},
+		InFlight:              pipeline.InFlight{MaxEntries: 1 + random.IntN(100), MaxBytes: 1 << 20},
+		ConsecutiveRejections: 0, InstanceClients: 1 + random.IntN(3), TableIdle: time.Minute,
+	}
+	f := &faulty{random: random, share: random.Float64() / 2}
+	f.stream = f.answer
+	w := start(t, &f.service, func(c *Config) { c.Limits = limits })
+	var wg sync.WaitGroup
+	for caller := range 8 {
+		random := rand.New(rand.NewPCG(seed, uint64(caller+1)))
+		wg.Go(func() {
+			for event := range 4 {
+				f.event(t, w, random, fmt.Sprintf("%d-%d", caller, event))
 			}
 		})
-	})
+	}
+	wg.Wait()
+	if err := w.Close(within(t, 10*time.Minute)); err != nil {
+		t.Error(err)
+	}
+	for key, n := range f.applied {
+		if key[0] == 'a' && n > 1 {
+			t.Errorf("%s, which may not be repeated, was applied %d times", key, n)
+		}
+	}
 }
 
 // event applies one event's entries; every fourth caller leaves early.

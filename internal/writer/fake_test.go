@@ -236,16 +236,31 @@ func passAll() *bigtablepb.RowFilter {
 
 func code(c codes.Code) *spb.Status { return status.New(c, "because "+c.String()).Proto() }
 
-// badRows answers a request with INVALID_ARGUMENT as a whole when it holds a bad row.
-func badRows(bad func(key string) bool) func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+type decision = func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error)
+
+// badRows answers a request with INVALID_ARGUMENT as a whole when it holds a bad row,
+// and names the first.
+func badRows(bad func(key string) bool) decision {
+	return badRowsNaming(bad, func(i int, _ *bigtablepb.MutateRowsRequest) string {
+		return fmt.Sprintf("Error in field 'Entry list' : Error in element #%d : Error in field 'Mutation list' : Error in element #0 : no", i)
+	})
+}
+
+func badRowsNaming(bad func(key string) bool, text func(i int, r *bigtablepb.MutateRowsRequest) string) decision {
 	return func(_ context.Context, _ int, r *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
 		for i, e := range r.Entries {
 			if bad(string(e.RowKey)) {
-				return nil, status.Errorf(codes.InvalidArgument, "Error in field 'Entry list' : Error in element #%d", i)
+				return nil, status.Error(codes.InvalidArgument, text(i, r))
 			}
 		}
 		return nil, nil
 	}
+}
+
+// unnamed refuses as badRows does and names nothing; misnamed names an innocent entry.
+func unnamed(int, *bigtablepb.MutateRowsRequest) string { return "one of them" }
+func misnamed(i int, r *bigtablepb.MutateRowsRequest) string {
+	return fmt.Sprintf("Error in field 'Entry list' : Error in element #%d", (i+1)%len(r.Entries))
 }
 
 func within(t testing.TB, d time.Duration) context.Context {

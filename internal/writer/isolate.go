@@ -1,6 +1,13 @@
 package writer
 
-import "time"
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/status"
+)
 
 // confirm rejects the entry that was refused alone. Where several were refused
 // together, the service may have reported one's fault for all (its API says so, and
@@ -31,11 +38,15 @@ func (t *table) reject(it *item, err error) {
 	w.end(it, verdict)
 }
 
-// isolate sends entries that were refused together half by half until the guilty stand
-// alone: one guilty of n costs at most 2·log₂n+1 requests. Where nothing of the first
-// half is refused, the guilt is the second's, which is then not sent as a whole.
+// isolate finds the guilty among entries that were refused together: first by the entry
+// that the service names, then half by half until the guilty stand alone, which costs at
+// most 2·log₂n+1 requests for one of n. Where nothing of the first half is refused, the
+// guilt is the second's, which is then not sent as a whole.
 func (t *table) isolate(c *call, items []*item) {
-	if len(items) < 2 {
+	if items = t.isolateNamed(c, items); len(items) == 0 {
+		return
+	}
+	if len(items) == 1 {
 		t.isolateAll(c, t.resend(c, items))
 		return
 	}
@@ -48,6 +59,49 @@ func (t *table) isolate(c *call, items []*item) {
 		right = t.resend(c, right)
 	}
 	t.isolateAll(c, right)
+}
+
+// followNames is the size up to which it is cheaper to send the rest of a batch again for
+// each entry that the service names than to halve it.
+const followNames = 64
+
+// isolateNamed sends the entry that the service names alone, then the rest, as long as
+// that is cheap and the service is right. It returns those that are still refused together.
+func (t *table) isolateNamed(c *call, items []*item) []*item {
+	for first := true; first || len(items) <= followNames; first = false {
+		n := named(c.end.Err)
+		if n < 0 || n >= len(items) || len(items) != len(c.items) || len(items) == 1 {
+			return items
+		}
+		rest := slices.Delete(slices.Clone(items), n, n+1)
+		t.isolateAll(c, t.resend(c, items[n:n+1]))
+		right := c.refused
+		if items = t.resend(c, rest); len(items) == 0 || !right {
+			return items
+		}
+	}
+	return items
+}
+
+// named is the place of the entry that a refusal of a whole request names, as in go#4677;
+// -1: it names none. It is a hint: the entry is rejected only when it is refused alone.
+func named(err error) int {
+	if err == nil {
+		return -1
+	}
+	_, place, ok := strings.Cut(status.Convert(err).Message(), "Error in field 'Entry list' : Error in element #")
+	if !ok {
+		return -1
+	}
+	end := strings.IndexFunc(place, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(place)
+	}
+	n, err := strconv.Atoi(place[:end])
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 func (t *table) isolateAll(c *call, items []*item) {

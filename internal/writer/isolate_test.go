@@ -23,12 +23,12 @@ import (
 func TestOneBadEntryOfAThousandIsIsolated(t *testing.T) {
 	most := 1 + 2*math.Log2(1000) + 2
 	for _, at := range []string{"row-00000", "row-00500", "row-00999", "row-00737"} {
-		for name, decide := range map[string]func(string) func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error){
-			"the call": func(bad string) func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
-				return badRows(func(k string) bool { return k == bad })
-			},
-			"every entry": allFor,
-			"the entry": func(bad string) func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+		is := func(bad string) func(string) bool { return func(k string) bool { return k == bad } }
+		for name, decide := range map[string]func(string) decision{
+			"the call, named":   func(bad string) decision { return badRows(is(bad)) },
+			"the call, unnamed": func(bad string) decision { return badRowsNaming(is(bad), unnamed) },
+			"every entry":       allFor,
+			"the entry": func(bad string) decision {
 				return statuses(map[string]codes.Code{bad: codes.InvalidArgument})
 			},
 		} {
@@ -44,6 +44,9 @@ func TestOneBadEntryOfAThousandIsIsolated(t *testing.T) {
 					t.Errorf("%s: applied %d times", key, s.appliedTimes(key))
 				}
 			}
+			if n := s.count("MutateRows"); name == "the call, named" && n > 3 {
+				t.Errorf("%s: %d requests though it was named", at, n)
+			}
 			if n := float64(s.count("MutateRows")); n > most {
 				t.Errorf("%s in %s: %v requests, at most %v", at, name, n, most)
 			}
@@ -55,7 +58,7 @@ func TestOneBadEntryOfAThousandIsIsolated(t *testing.T) {
 }
 
 // allFor reports the fault of one entry for every entry, as the API allows.
-func allFor(bad string) func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+func allFor(bad string) decision {
 	whole := badRows(func(k string) bool { return k == bad })
 	return func(ctx context.Context, n int, r *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
 		if _, err := whole(ctx, n, r); err == nil {
@@ -78,8 +81,12 @@ func TestIsolationFindsExactlyTheGuilty(t *testing.T) {
 			bad[fmt.Sprintf("row-%05d", i)] = true
 		}
 		unavailable := rapid.SliceOfN(rapid.IntRange(1, 30), 0, 4).Draw(rt, "unavailable")
+		text := rapid.SampledFrom([]func(int, *bigtablepb.MutateRowsRequest) string{nil, unnamed, misnamed}).Draw(rt, "text")
 		synctest.Test(t, func(t *testing.T) {
 			refuse := badRows(func(k string) bool { return bad[k] })
+			if text != nil {
+				refuse = badRowsNaming(func(k string) bool { return bad[k] }, text)
+			}
 			s := &service{mutate: func(ctx context.Context, n int, r *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
 				for _, u := range unavailable {
 					if n == u {
