@@ -316,3 +316,28 @@ func TestConditionalEntriesGoAlone(t *testing.T) {
 		t.Errorf("%d conditional requests", len(got))
 	}
 }
+
+func TestEntriesThatGoAloneDoNotHoldUpBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{check: func(context.Context, int, *bigtablepb.CheckAndMutateRowRequest) error {
+			time.Sleep(time.Second)
+			return nil
+		}}
+		w := start(t, s, func(c *Config) { c.Limits.Batch.Concurrency = 1 })
+		var alone []Entry
+		for i := range 50 {
+			e := set(fmt.Sprint("alone-", i))
+			e.Unless = passAll()
+			alone = append(alone, e)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { wantApplied(t, w.Apply(within(t, 4*time.Minute), alone)) })
+		synctest.Wait()
+		begin := time.Now()
+		wantApplied(t, w.Apply(within(t, time.Minute), sets(100)))
+		if d := time.Since(begin); d > 3*time.Second {
+			t.Errorf("a batch waited %v", d)
+		}
+		wg.Wait()
+	})
+}

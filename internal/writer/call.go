@@ -199,7 +199,8 @@ func (t *table) adjust(c *call, o *outcome, now time.Time) {
 	case o.applied == len(c.items):
 		t.pace.succeeded()
 	}
-	if o.transient == len(c.items) {
+	// Retries of single entries that fail again are one tablet's matter, not the table's.
+	if o.transient == len(c.items) && (c.end.Err != nil || c.failures == 0 || o.exhausted) {
 		t.failures++
 		until := now.Add(max(o.delay, pause.Delay(t.failures, w.cfg.Random())))
 		if until.After(t.failedUntil) {
@@ -207,7 +208,9 @@ func (t *table) adjust(c *call, o *outcome, now time.Time) {
 		}
 		return
 	}
-	t.failures, t.failedUntil = 0, time.Time{}
+	if o.transient < len(c.items) {
+		t.failures, t.failedUntil = 0, time.Time{}
+	}
 }
 
 // sendAgain puts what failed for now aside, unless its turn would come too late.

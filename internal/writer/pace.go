@@ -37,9 +37,10 @@ func newPace(b pipeline.Batch) pace {
 	return pace{maxEntries: b.MaxEntries, maxSlots: b.Concurrency, entries: b.MaxEntries, slots: b.Concurrency}
 }
 
-// exhausted halves the load after a call of n entries met RESOURCE_EXHAUSTED.
+// exhausted halves the load after a call of n entries met RESOURCE_EXHAUSTED. A small call
+// says little about large ones: it takes no more than three quarters.
 func (p *pace) exhausted(n int) {
-	p.entries = max(1, min(p.entries, n)/2)
+	p.entries = max(1, min(p.entries, max(n, p.entries/2))/2)
 	p.slots = max(1, p.slots/2)
 	p.good = 0
 }

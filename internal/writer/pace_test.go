@@ -63,6 +63,10 @@ func TestTheLoadComesBack(t *testing.T) {
 	if p.entries != 62 || p.slots != 1 {
 		t.Fatalf("%d entries, %d slots", p.entries, p.slots)
 	}
+	one := newPace(pipeline.Batch{MaxEntries: 500, Concurrency: 4})
+	if one.exhausted(1); one.entries != 125 {
+		t.Errorf("one entry sent alone took the batch to %d", one.entries)
+	}
 	for range 40 {
 		p.succeeded()
 	}
@@ -197,5 +201,32 @@ func TestAFailingTableIsProbed(t *testing.T) {
 		if s.count("Dial") != 1 {
 			t.Errorf("%d connections", s.count("Dial"))
 		}
+	})
+}
+
+func TestOneTabletThatIsAwayHoldsUpNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		s := &service{mutate: func(_ context.Context, _ int, r *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+			out := make([]*spb.Status, len(r.Entries))
+			for i, e := range r.Entries {
+				if string(e.RowKey) == "row-00000" && time.Since(begin) < 30*time.Second {
+					out[i] = code(codes.Unavailable)
+				}
+			}
+			return out, nil
+		}}
+		w := start(t, s)
+		var wg sync.WaitGroup
+		wg.Go(func() { wantApplied(t, w.Apply(within(t, time.Minute), sets(2))) })
+		for i := range 300 {
+			time.Sleep(100 * time.Millisecond)
+			before := time.Now()
+			wantApplied(t, w.Apply(within(t, time.Minute), []Entry{set("other")}))
+			if d := time.Since(before); d != 0 {
+				t.Fatalf("event %d waited %v", i, d)
+			}
+		}
+		wg.Wait()
 	})
 }

@@ -29,6 +29,7 @@ type table struct {
 	refs    int // items without an outcome
 
 	queue, solo queue      // accepted: for a batch; alone, under a condition
+	batchNext   bool       // after the next entry that goes alone
 	again       []*retries // to be sent again, later
 	running     int        // workers
 	starting    int        // workers that have not yet taken a batch
@@ -192,16 +193,26 @@ func (t *table) take(c *call) bool {
 		return false
 	}
 	t.takeAgain(c, now)
+	// A batch and an entry that goes alone take turns.
+	if t.batchNext = !t.batchNext; !t.batchNext {
+		t.takeBatch(c, now)
+	}
 	for len(c.items) == 0 && t.solo.len() > 0 {
 		t.add(c, t.solo.pop(), now)
 	}
-	if len(c.items) == 0 {
-		for t.queue.len() > 0 && t.fits(c, t.queue.first()) {
-			t.add(c, t.queue.pop(), now)
-		}
-	}
+	t.takeBatch(c, now)
 	t.w.settled(t) // what was dropped has made room
 	return len(c.items) > 0
+}
+
+// takeBatch fills c from the queue, unless something is in it.
+func (t *table) takeBatch(c *call, now time.Time) {
+	if len(c.items) > 0 {
+		return
+	}
+	for t.queue.len() > 0 && t.fits(c, t.queue.first()) {
+		t.add(c, t.queue.pop(), now)
+	}
 }
 
 // takeAgain moves the first retries that are due, as many as make a batch.
