@@ -71,18 +71,37 @@ func (j *Journal) recover(load func([]byte) error) error {
 	if n := len(segments); n > 0 {
 		j.segment = segments[n-1]
 	}
-	if j.file, err = os.OpenFile(j.path(segmentPrefix, j.segment), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+	if j.file, j.written, err = openSegment(j.path(segmentPrefix, j.segment)); err != nil {
 		return err
 	}
-	info, err := j.file.Stat()
-	if err != nil {
-		return err
-	}
-	j.written = info.Size()
 	if err := syncDir(j.dir); err != nil {
 		return err
 	}
 	return j.removeBefore(first)
+}
+
+// openSegment opens a segment for appending and returns its size. A new one
+// gets its magic.
+func openSegment(path string) (*os.File, int64, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	size := int64(len(magic))
+	if err == nil && info.Size() == 0 {
+		_, err = f.WriteString(magic)
+	} else if err == nil {
+		size = info.Size()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, size, nil
 }
 
 // loadSegments loads segments in order. Only the last may end in a torn
@@ -113,6 +132,9 @@ func loadFile(path string, load func([]byte) error) (int64, error) {
 		return 0, err
 	}
 	r := reader{r: bufio.NewReaderSize(f, 1<<20), size: info.Size()}
+	if err := r.begin(); err != nil {
+		return 0, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
 	for {
 		record, err := r.next()
 		if err == io.EOF {
@@ -140,6 +162,9 @@ func writeFile(path string, emit func(put func(encode func([]byte) []byte) error
 		}
 	}()
 	w, buf := bufio.NewWriterSize(f, 1<<20), []byte(nil)
+	if _, err := w.WriteString(magic); err != nil {
+		return err
+	}
 	err = emit(func(encode func([]byte) []byte) error {
 		buf = appendFrame(buf[:0], encode)
 		_, err := w.Write(buf)

@@ -9,6 +9,10 @@ import (
 	"io"
 )
 
+// magic begins every file, so that one of another kind or version is not
+// taken for a torn one.
+const magic = "btfemu1\n"
+
 // A frame is a record on disk: its length, the CRC-32C of its bytes (both
 // little endian, 4 bytes) and its bytes, of which there is at least one.
 const frameHeader = 8
@@ -34,8 +38,25 @@ var (
 type reader struct {
 	r    *bufio.Reader
 	size int64 // of the file
-	good int64 // bytes of whole, undamaged frames read
+	good int64 // bytes of magic and whole, undamaged frames read
 	buf  []byte
+}
+
+// begin reads the magic. A file that is shorter is torn.
+func (r *reader) begin() error {
+	b := make([]byte, len(magic))
+	n, err := io.ReadFull(r.r, b)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	if string(b[:n]) != magic[:n] {
+		return errors.New("not a file of this emulator, or of another version")
+	}
+	if n < len(magic) {
+		return errTorn
+	}
+	r.good = int64(n)
+	return nil
 }
 
 // next is the next record, valid until the following call, or io.EOF, errTorn

@@ -148,7 +148,7 @@ func (j *Journal) nextSegment() error {
 	if err := j.file.Sync(); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(j.path(segmentPrefix, j.segment+1), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, size, err := openSegment(j.path(segmentPrefix, j.segment+1))
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (j *Journal) nextSegment() error {
 		return err
 	}
 	old := j.file
-	j.file, j.segment, j.written = file, j.segment+1, 0
+	j.file, j.segment, j.written = file, j.segment+1, size
 	return old.Close()
 }
 
