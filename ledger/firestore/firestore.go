@@ -51,7 +51,7 @@ func (s *Store) Close() error { return s.client.Close() }
 func (s *Store) Get(ctx context.Context, keys ...ledger.Key) ([]ledger.Doc, error) {
 	snapshots, err := s.client.GetAll(ctx, s.refs(keys))
 	if err != nil {
-		return nil, s.explain(ctx, "reading", err)
+		return nil, explain(ctx, "reading", err, never)
 	}
 	docs := make([]ledger.Doc, len(keys))
 	for i, snapshot := range snapshots {
@@ -79,7 +79,7 @@ func (s *Store) List(ctx context.Context, each func(ledger.Doc) error, collectio
 	if stop != nil {
 		return stop
 	}
-	return s.explain(ctx, "listing", err)
+	return explain(ctx, "listing", err, never)
 }
 
 func (s *Store) list(tx *firestore.Transaction, collection string, each func(ledger.Doc) error) error {
@@ -108,13 +108,13 @@ func (s *Store) Commit(ctx context.Context, writes []ledger.Write) ([]string, er
 	if err := ledger.CheckLimits(writes); err != nil {
 		return nil, err
 	}
-	commit := s.commitAll
+	commit, isConflict := s.commitAll, isStaleOrClosed
 	if len(writes) == 1 && writes[0].Op != ledger.OpCheck {
-		commit = s.commitOne
+		commit, isConflict = s.commitOne, isStale
 	}
 	times, err := commit(ctx, writes)
 	if err != nil {
-		return nil, s.explain(ctx, "writing", err)
+		return nil, explain(ctx, "writing", err, isConflict)
 	}
 	versions := make([]string, len(writes))
 	for i, w := range writes {
@@ -291,19 +291,29 @@ func at(w ledger.Write) (firestore.Precondition, error) {
 	return firestore.LastUpdateTime(updated), nil
 }
 
-// explain says what an error means to the ledger. A failed precondition may be due
-// to an earlier try of the same commit: the client repeats it after UNAVAILABLE. A
-// database that is missing is a failed precondition too, and shows when the
-// document is read back.
-func (s *Store) explain(ctx context.Context, doing string, err error) error {
+// isStale reports whether a commit's status says that a precondition does not hold.
+// An earlier try of the same commit may be why: the client repeats it after
+// UNAVAILABLE. So may a database that is missing: reading the document back shows it.
+func isStale(code codes.Code) bool {
+	return code == codes.FailedPrecondition || code == codes.AlreadyExists || code == codes.NotFound
+}
+
+// isStaleOrClosed is isStale for the commit of a transaction, which, repeated after
+// it was applied, is told that the transaction is closed (seen on the emulator).
+func isStaleOrClosed(code codes.Code) bool { return isStale(code) || code == codes.InvalidArgument }
+
+func never(codes.Code) bool { return false }
+
+// explain says what an error means to the ledger, given which codes are a conflict.
+func explain(ctx context.Context, doing string, err error, isConflict func(codes.Code) bool) error {
 	if err == nil || errors.Is(err, ledger.ErrConflict) {
 		return err
 	}
-	meaning := error(nil)
-	switch code := status.Code(err); {
+	var meaning error
+	switch {
 	case ctx.Err() != nil:
 		meaning = ctx.Err()
-	case doing == "writing" && (code == codes.FailedPrecondition || code == codes.AlreadyExists || code == codes.NotFound):
+	case isConflict(status.Code(err)):
 		meaning = ledger.ErrConflict
 	case retry.Classify(err).Verdict == retry.VerdictTransient:
 		meaning = ledger.ErrUnavailable
