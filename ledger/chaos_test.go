@@ -2,7 +2,6 @@ package ledger_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -254,10 +253,4 @@ func (c *chaos) assert() {
 			}
 		}
 	}
-}
-
-func ExampleHeldError() {
-	err := &ledger.HeldError{Task: ledger.Task{Scan: "daily", Index: 3}, Left: 42 * time.Second}
-	fmt.Println(err)
-	// Output: split 3 of scan "daily" is held by another worker for up to 42s
 }

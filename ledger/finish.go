@@ -72,7 +72,7 @@ func (l *Ledger) FollowUp(ctx context.Context, t Task) (FollowUp, error) {
 	switch next, err := decodeSplit(docs[2]); {
 	case !split.finished() || scan.Attempt != t.Attempt:
 		return FollowUp{}, nil
-	case scan.Finished() && !scan.Published:
+	case scan.CompletionDue():
 		return FollowUp{Scan: scan}, nil
 	case err == nil && next.InOrder && next.State == SplitOpen && !scan.Finished():
 		return FollowUp{Next: &after}, nil

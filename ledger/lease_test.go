@@ -294,3 +294,9 @@ func TestAHolderNeedsANameAndASplitToHold(t *testing.T) {
 		}
 	})
 }
+
+func ExampleHeldError() {
+	err := &ledger.HeldError{Task: ledger.Task{Scan: "daily", Index: 3}, Left: 42 * time.Second}
+	fmt.Println(err)
+	// Output: split 3 of scan "daily" is held by another worker for up to 42s
+}

@@ -44,7 +44,7 @@ var ErrNotFound = errors.New("not in the ledger")
 
 // Options are what may differ from the defaults, which zero values stand for.
 type Options struct {
-	Lease     time.Duration
+	Lease     time.Duration // at least a millisecond
 	Retention time.Duration
 }
 
@@ -57,9 +57,9 @@ type Ledger struct {
 }
 
 // New returns the ledger of the pipeline of that name in store, which other
-// pipelines may share.
+// pipelines may share. The name is one of a path, as Key says.
 func New(store Store, pipeline string, o Options) *Ledger {
-	l := &Ledger{store: store, root: "pipelines/" + id(pipeline), lease: LeaseTime, retention: Retention}
+	l := &Ledger{store: store, root: "pipelines/" + pipeline, lease: LeaseTime, retention: Retention}
 	if o.Lease > 0 {
 		l.lease = o.Lease
 	}

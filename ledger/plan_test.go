@@ -187,7 +187,7 @@ func TestAPlanWithoutSplitsIsDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	scan, err := l.Plan(t.Context(), "s", nil, 0)
-	if err != nil || scan.State != ledger.ScanDone || scan.FinishedAt.IsZero() || scan.Published {
+	if err != nil || scan.State != ledger.ScanDone || scan.FinishedAt.IsZero() || !scan.CompletionDue() {
 		t.Errorf("the scan is %+v, %v, want done and to be published", scan, err)
 	}
 	if tasks, err := l.Unfinished(t.Context(), scan); err != nil || len(tasks) != 0 {

@@ -62,6 +62,10 @@ type Scan struct {
 // publish its completion event.
 func (s *Scan) Finished() bool { return s.State == ScanDone || s.State == ScanFailed }
 
+// CompletionDue reports whether the completion event is still to be published, as
+// far as the ledger knows: whoever sees it does so, and then calls MarkPublished.
+func (s *Scan) CompletionDue() bool { return s.Finished() && !s.Published }
+
 // LogValue gives what may be logged: the request may hold row keys.
 func (s *Scan) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", s.ID), slog.String("name", s.Name), slog.String("state", string(s.State)),

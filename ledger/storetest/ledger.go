@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -62,11 +63,11 @@ func one(task ledger.Task) ledger.Progress {
 
 func contenders(t *testing.T, f *fixture) {
 	const n = 12
-	scan := f.planned(t, ledger.New(f, f.root, ledger.Options{}), "s", 1, 0)
+	scan := f.planned(t, ledger.New(f, f.pipeline, ledger.Options{}), "s", 1, 0)
 	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
 	var won atomic.Int32
 	f.together(t, n, func(i int, store ledger.Store) error {
-		lease, err := ledger.New(store, f.root, ledger.Options{}).Acquire(t.Context(), task, fmt.Sprint(i))
+		lease, err := ledger.New(store, f.pipeline, ledger.Options{}).Acquire(t.Context(), task, fmt.Sprint(i))
 		var held *ledger.HeldError
 		switch {
 		case errors.As(err, &held) && held.Left > 0 && held.Left <= ledger.LeaseTime:
@@ -94,8 +95,8 @@ func (f *fixture) await(t *testing.T, d time.Duration) {
 
 func overtaken(t *testing.T, f *fixture) {
 	const lease = 50 * time.Millisecond
-	first := ledger.New(f, f.root, ledger.Options{Lease: lease})
-	second := ledger.New(f.open(), f.root, ledger.Options{Lease: lease})
+	first := ledger.New(f, f.pipeline, ledger.Options{Lease: lease})
+	second := ledger.New(f.open(), f.pipeline, ledger.Options{Lease: lease})
 	scan := f.planned(t, first, "s", 1, 0)
 	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
 	paused, err := first.Acquire(t.Context(), task, "paused")
@@ -122,13 +123,13 @@ func overtaken(t *testing.T, f *fixture) {
 }
 
 func planners(t *testing.T, f *fixture) {
-	if _, err := ledger.New(f, f.root, ledger.Options{}).Begin(t.Context(), "s", "s", nil); err != nil {
+	if _, err := ledger.New(f, f.pipeline, ledger.Options{}).Begin(t.Context(), "s", "s", nil); err != nil {
 		t.Fatal(err)
 	}
 	const n = 4
 	var attempts [n]string
 	f.together(t, n, func(i int, store ledger.Store) error {
-		l := ledger.New(store, f.root, ledger.Options{})
+		l := ledger.New(store, f.pipeline, ledger.Options{})
 		if _, err := l.Begin(t.Context(), "s", "s", nil); err != nil {
 			return err
 		}
@@ -152,11 +153,11 @@ func planners(t *testing.T, f *fixture) {
 
 func finishers(t *testing.T, f *fixture) {
 	const splits, workers = 70, 4
-	l := ledger.New(f, f.root, ledger.Options{})
+	l := ledger.New(f, f.pipeline, ledger.Options{})
 	scan := f.planned(t, l, "s", splits, 0)
 	var completed atomic.Int32
 	f.together(t, workers, func(worker int, store ledger.Store) error {
-		l := ledger.New(store, f.root, ledger.Options{})
+		l := ledger.New(store, f.pipeline, ledger.Options{})
 		for i := worker; i < splits; i += workers {
 			task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt, Index: i}
 			lease, err := l.Acquire(t.Context(), task, fmt.Sprint(worker))
@@ -223,7 +224,7 @@ func lostReplies(t *testing.T, f *fixture) {
 // as a redelivery would; commits must settle themselves.
 func runOnce(t *testing.T, f *fixture, faulty *Faulty, id string) {
 	t.Helper()
-	l := ledger.New(faulty, f.root, ledger.Options{})
+	l := ledger.New(faulty, f.pipeline, ledger.Options{})
 	must := func(doing string, run func() error) {
 		t.Helper()
 		err := run()
@@ -268,13 +269,16 @@ func runOnce(t *testing.T, f *fixture, faulty *Faulty, id string) {
 	if completed != 1 {
 		t.Fatalf("scan %s: completion was told %d times, want once", id, completed)
 	}
-	assertDone(t, ledger.New(f, f.root, ledger.Options{}), id, 2)
+	assertDone(t, ledger.New(f, f.pipeline, ledger.Options{}), id, 2)
 }
 
 // largePlan is over what one request may hold, in bytes and in writes.
 func largePlan(t *testing.T, f *fixture) {
-	const n = 1000
-	l := ledger.New(f, f.root, ledger.Options{})
+	n := 1000
+	if os.Getenv("BTF_SOAK") == "1" {
+		n = 10_000
+	}
+	l := ledger.New(f, f.pipeline, ledger.Options{})
 	if _, err := l.Begin(t.Context(), "s", "s", bytes.Repeat([]byte("1"), 1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -301,8 +305,8 @@ func largePlan(t *testing.T, f *fixture) {
 }
 
 func twoPipelines(t *testing.T, f *fixture) {
-	a := ledger.New(f, f.root+"a", ledger.Options{})
-	b := ledger.New(f, f.root+"b", ledger.Options{})
+	a := ledger.New(f, f.pipeline+"a", ledger.Options{})
+	b := ledger.New(f, f.pipeline+"b", ledger.Options{})
 	f.planned(t, a, "s", 2, 0)
 	if _, err := b.Scan(t.Context(), "s"); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("the other pipeline's scan: %v, want %v", err, ledger.ErrNotFound)
@@ -315,7 +319,7 @@ func twoPipelines(t *testing.T, f *fixture) {
 }
 
 func limited(t *testing.T, f *fixture) {
-	l := ledger.New(f, f.root, ledger.Options{})
+	l := ledger.New(f, f.pipeline, ledger.Options{})
 	scan := f.planned(t, l, "s", 4, 3)
 	second := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt, Index: 1}
 	if _, err := l.Acquire(t.Context(), second, "w"); !errors.Is(err, ledger.ErrWaiting) {

@@ -49,18 +49,19 @@ func Run(t *testing.T, open func(t *testing.T) ledger.Store) {
 // fixture is a store with a place of its own in it.
 type fixture struct {
 	ledger.Store
-	open func() ledger.Store
-	root string
+	open     func() ledger.Store
+	root     string // of collections
+	pipeline string
 }
 
 func newFixture(t *testing.T, open func(t *testing.T) ledger.Store) *fixture {
-	root := strings.Map(func(r rune) rune {
+	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return '-'
 	}, t.Name())
-	return &fixture{Store: open(t), open: func() ledger.Store { return open(t) }, root: "storetest/" + root}
+	return &fixture{Store: open(t), open: func() ledger.Store { return open(t) }, root: "storetest/" + name, pipeline: name}
 }
 
 func (f *fixture) key(collection, id string) ledger.Key {
