@@ -34,9 +34,10 @@ var shapes = map[string]shape{
 	"job": {what: "name", rule: "1 to 40 lower-case letters, digits and dashes, a letter first and no dash last",
 		form: regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)},
 	"project": {what: "project id", rule: "as the Cloud console shows it, without projects/",
-		form: regexp.MustCompile(`^[a-z][-a-z0-9.:]{1,62}[a-z0-9]$`)},
+		// Shorter ones than the service gives out stand for an emulator's.
+		form: regexp.MustCompile(`^[a-z0-9]([-a-z0-9.:]{0,62}[a-z0-9])?$`)},
 	"instance": {what: "instance id", rule: "lower-case letters, digits and dashes, without instances/",
-		form: regexp.MustCompile(`^[a-z][-a-z0-9]{0,31}[a-z0-9]$`)},
+		form: regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,31}[a-z0-9])?$`)},
 	"table": {what: "table id", rule: "1 to 50 letters, digits, dashes, dots and underscores, no dash or dot first",
 		form: regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$`)},
 	"family": {what: "family name", rule: "1 to 64 letters, digits, dashes, dots and underscores, no dash or dot first",
