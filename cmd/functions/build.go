@@ -18,6 +18,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -30,6 +31,7 @@ type environment struct {
 // parts are the functions built and what they hold open.
 type parts struct {
 	handlers map[string]http.Handler
+	meters   *telemetry.Meters
 	closers  []func() error
 }
 
@@ -55,6 +57,9 @@ func build(target string, env environment) (*parts, error) {
 		return nil, err
 	}
 	out := &parts{handlers: map[string]http.Handler{}}
+	if err := out.startMeters(target, p, env); err != nil {
+		return nil, err
+	}
 	for name, maker := range makers {
 		if target != "" && target != name {
 			continue
@@ -64,6 +69,24 @@ func build(target string, env environment) (*parts, error) {
 		}
 	}
 	return out, nil
+}
+
+// startMeters sets up the export of metrics, which ends last.
+func (p *parts) startMeters(target string, file *pipeline.Pipeline, env environment) error {
+	service := file.Name
+	if target != "" {
+		service += "-" + target
+	}
+	var err error
+	if p.meters, err = telemetry.NewMeters(context.Background(), env.get, service, env.logger); err != nil {
+		return err
+	}
+	p.closers = append(p.closers, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		return p.meters.Shutdown(ctx)
+	})
+	return nil
 }
 
 // loadPipeline reads PIPELINE, or the file that PIPELINE_FILE names.
@@ -106,20 +129,32 @@ func buildWrite(out *parts, p *pipeline.Pipeline, env environment) (http.Handler
 		defer cancel()
 		return w.Close(ctx)
 	})
-	letters, err := buildDeadLetters(out, p, env)
+	cfg := write.Config{
+		Pipeline: p, Writer: w, Limits: mapping.ServiceLimits(), Budget: write.Budget, Logger: env.logger, Now: time.Now,
+	}
+	gauges := write.Gauges{Writer: w.Stats}
+	publisher, err := buildDeadLetters(out, p, env)
+	if err != nil {
+		return nil, err
+	}
+	if publisher != nil {
+		cfg.DeadLetters, gauges.DeadLetters = publisher, publisher.Stats
+	}
+	metrics, err := write.NewMetrics(out.meters.Meter("write"), gauges)
 	if err != nil {
 		return nil, err
 	}
 	log := write.NewLog(env.logger, p.Name)
 	out.closers = append(out.closers, log.Flush)
-	return write.New(write.Config{
-		Pipeline: p, Writer: w, DeadLetters: letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
-		Logger: env.logger, Now: time.Now, Report: log.Report,
-	})
+	cfg.Report = func(ctx context.Context, s write.Summary) {
+		log.Report(ctx, s)
+		metrics.Report(ctx, s)
+	}
+	return write.New(cfg)
 }
 
 // buildDeadLetters connects to NAME-dead-letter where a policy needs it.
-func buildDeadLetters(out *parts, p *pipeline.Pipeline, env environment) (write.DeadLetters, error) {
+func buildDeadLetters(out *parts, p *pipeline.Pipeline, env environment) (*deadletter.Publisher, error) {
 	if p.Write.OnFailure != pipeline.PolicyDeadLetter && p.Write.OnUnmatched != pipeline.PolicyDeadLetter {
 		return nil, nil
 	}

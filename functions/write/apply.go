@@ -53,6 +53,7 @@ type rejectedRow struct {
 func (f *function) send(ctx context.Context, d *delivery, rows []*mapping.Row) ([]rejectedRow, error) {
 	entries := make([]writer.Entry, len(rows))
 	for i, r := range rows {
+		d.summary.table(r.Schema.Name).Sent++
 		entries[i] = writer.Entry{Table: r.Table, Row: r.Entry, Unless: r.Unless}
 	}
 	var rejected []rejectedRow

@@ -58,7 +58,10 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 	if len(letters) == 0 {
 		return nil
 	}
-	if err := f.cfg.DeadLetters.Put(ctx, letters); err != nil {
+	start := f.cfg.Now()
+	err := f.cfg.DeadLetters.Put(ctx, letters)
+	s.LetterWait += f.cfg.Now().Sub(start)
+	if err != nil {
 		return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)
 	}
 	s.DeadLettered += len(letters)
@@ -94,6 +97,7 @@ func (f *function) malformed(d *delivery) failure {
 // from. The service's own words go into the letter, not into the log.
 func (f *function) refusedRow(d *delivery, r rejectedRow) failure {
 	part := r.row.Parts[0]
+	d.summary.table(r.row.Schema.Name).Failed++
 	letter := f.letter(d, d.records[part.Record].Raw, part.Mapping.Name, r.reason)
 	if r.reason.Detail != "" {
 		letter.Error += ": " + r.reason.Detail

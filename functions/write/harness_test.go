@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/bigtable"
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 
@@ -40,6 +42,17 @@ type house struct {
 	log      *lockedBuffer
 	limits   mapping.Limits
 	service  emulator.Limits // what the emulator refuses
+	create   bool            // tables exist from the start
+	call     func(string)    // is told the name of each call to Bigtable
+	meter    metric.Meter    // nil: no instruments
+	writer   *writer.Writer
+}
+
+// told tells h.call of a call.
+func (h *house) told(method string) {
+	if h.call != nil {
+		h.call(method[strings.LastIndexByte(method, '/')+1:])
+	}
 }
 
 // lockedBuffer is a log that several goroutines write.
@@ -77,16 +90,35 @@ func (b *letterBox) Put(_ context.Context, letters []deadletter.Letter) error {
 	return nil
 }
 
+func (b *letterBox) stats() (published, outstanding int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(len(b.letters)), 0
+}
+
 // connection lets the writer share the test's connection to the emulator.
-type connection struct{ *grpc.ClientConn }
+type connection struct {
+	*grpc.ClientConn
+	told func(method string)
+}
 
 func (connection) Close() error { return nil }
+
+func (c connection) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	c.told(method)
+	return c.ClientConn.Invoke(ctx, method, args, reply, opts...)
+}
+
+func (c connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	c.told(method)
+	return c.ClientConn.NewStream(ctx, d, method, opts...)
+}
 
 // newHouse deploys a pipeline file. Tables exist with the families given, which may be
 // other ones than the file declares.
 func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFamily, change func(*house)) *house {
 	t.Helper()
-	h := &house{t: t, letters: &letterBox{}, log: &lockedBuffer{}, limits: mapping.ServiceLimits()}
+	h := &house{t: t, letters: &letterBox{}, log: &lockedBuffer{}, limits: mapping.ServiceLimits(), create: true}
 	if change != nil {
 		change(h)
 	}
@@ -103,6 +135,9 @@ func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFami
 	}
 	t.Cleanup(func() { h.conn.Close() })
 	for _, table := range p.Tables {
+		if !h.create || !table.IDFrom.IsZero() {
+			continue
+		}
 		_, err = adminpb.NewBigtableTableAdminClient(h.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
 			Parent: instance, TableId: table.ID, Table: &adminpb.Table{ColumnFamilies: families},
 		})
@@ -116,12 +151,22 @@ func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFami
 
 func (h *house) serve(p *pipeline.Pipeline) {
 	logger := slog.New(telemetry.NewHandler(h.log, slog.LevelDebug, ""))
-	dial := func(context.Context, string, string) (writer.Conn, error) { return connection{h.conn}, nil }
+	dial := func(context.Context, string, string) (writer.Conn, error) { return connection{h.conn, h.told}, nil }
 	w, err := writer.New(writer.Config{
 		Schema: writer.Schemas(p.Tables), Dial: dial, DialAdmin: dial, Limits: p.Write.Limits, Repair: p.Write.Repair, Logger: logger,
 	})
 	if err != nil {
 		h.t.Fatal(err)
+	}
+	h.writer = w
+	log := write.NewLog(logger, p.Name)
+	report := log.Report
+	if h.meter != nil {
+		metrics, err := write.NewMetrics(h.meter, write.Gauges{Writer: w.Stats, DeadLetters: h.letters.stats})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		report = func(ctx context.Context, s write.Summary) { log.Report(ctx, s); metrics.Report(ctx, s) }
 	}
 	h.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -132,7 +177,7 @@ func (h *house) serve(p *pipeline.Pipeline) {
 	})
 	handler, err := write.New(write.Config{
 		Pipeline: p, Writer: w, DeadLetters: h.letters, Limits: h.limits, Budget: time.Minute,
-		Logger: logger, Now: time.Now, Report: write.NewLog(logger, p.Name).Report,
+		Logger: logger, Now: time.Now, Report: report,
 	})
 	if err != nil {
 		h.t.Fatal(err)

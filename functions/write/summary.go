@@ -29,7 +29,28 @@ type Summary struct {
 	Skipped      int
 	Failed       int // can never be written: handed to the failure policy
 	DeadLettered int
-	Refused      error // nil: acknowledged. Quotes nothing of the record
+	LetterWait   time.Duration // for dead letters to be stored
+	Refused      error         // nil: acknowledged. Quotes nothing of the record
+	Tables       []TableCount
+}
+
+// TableCount counts the entries of one table of the pipeline file, or of all tables that
+// it computes the ids of.
+type TableCount struct {
+	Name   string // in the pipeline file
+	Sent   int    // handed to the writer, once each
+	Failed int    // can never be written
+}
+
+// table finds the counts of a table.
+func (s *Summary) table(name string) *TableCount {
+	for i := range s.Tables {
+		if s.Tables[i].Name == name {
+			return &s.Tables[i]
+		}
+	}
+	s.Tables = append(s.Tables, TableCount{Name: name})
+	return &s.Tables[len(s.Tables)-1]
 }
 
 // plainEvery is how often deliveries that went well are told of: a line for each

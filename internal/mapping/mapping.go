@@ -116,13 +116,18 @@ type Part struct {
 	End     int
 }
 
-// Split takes a merged row apart: one row for each part, in order.
+// Split takes a merged row apart: one row for each part, in order. Each has a token of
+// its own, made of the row's and the part's record: under one token the service would
+// take the first part alone.
 func (r *Row) Split() []*Row {
 	out := make([]*Row, len(r.Parts))
 	start := 0
 	for i, p := range r.Parts {
 		entry := &bigtablepb.MutateRowsRequest_Entry{
-			RowKey: r.Entry.RowKey, Mutations: r.Entry.Mutations[start:p.End], Idempotency: r.Entry.Idempotency,
+			RowKey: r.Entry.RowKey, Mutations: r.Entry.Mutations[start:p.End],
+		}
+		if token := r.Entry.GetIdempotency().GetToken(); len(token) > 0 {
+			entry.Idempotency = &bigtablepb.Idempotency{Token: partToken(token, p, i)}
 		}
 		out[i] = &Row{Table: r.Table, Schema: r.Schema, Entry: entry, Unless: r.Unless, Parts: []Part{{p.Record, p.Mapping, p.End - start}}}
 		start = p.End

@@ -52,6 +52,18 @@ func (b *builder) token(m *mapping, table pipeline.TableRef, key []byte) ([]byte
 	return h.Sum(nil)[:tokenBytes], nil
 }
 
+// partToken is the token of the i-th part of a row that is taken apart, the same in every
+// delivery.
+func partToken(token []byte, p Part, i int) []byte {
+	h := sha256.New()
+	h.Write(token)
+	var n [16]byte
+	binary.BigEndian.PutUint64(n[:8], uint64(p.Record))
+	binary.BigEndian.PutUint64(n[8:], uint64(i))
+	h.Write(n[:])
+	return h.Sum(nil)[:tokenBytes]
+}
+
 // merge adds a row to the result: into the newest row of its key where the service
 // takes both as one entry, as a row of its own otherwise.
 func (b *builder) merge(i int, m *mapping, r *made) {
