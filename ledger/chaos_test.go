@@ -157,13 +157,17 @@ func (c *chaos) start() *worker {
 
 // task is one that may be delivered: any, unless things are to come to an end.
 func (c *chaos) task() ledger.Task {
-	index := rapid.IntRange(0, c.scan.Splits-1)
-	if tasks, err := c.clean().Unfinished(c.Context(), c.scan); err != nil {
-		c.Fatal(err)
-	} else if c.calm && len(tasks) > 0 {
-		return tasks[0]
+	if !c.calm {
+		return task(c.scan, rapid.IntRange(0, c.scan.Splits-1).Draw(c.T, "task"))
 	}
-	return task(c.scan, index.Draw(c.T, "task"))
+	tasks, err := c.clean().Unfinished(c.Context(), c.scan)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if len(tasks) == 0 { // all that is left is to publish
+		return task(c.scan, 0)
+	}
+	return tasks[0]
 }
 
 // work reads a row into the sink, commits, gives up or finishes.

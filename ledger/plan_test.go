@@ -147,14 +147,11 @@ func TestPlannersThatInterleaveSelectOnePlan(t *testing.T) {
 	})
 }
 
-// Every commit is within the limits (Memory refuses others), and no document is
-// written more often than a tally has places.
-func TestTenThousandSplitsWithLongKeys(t *testing.T) {
-	const n = 10_000
-	store := storetest.NewMemory()
-	l := ledger.New(store, "p", ledger.Options{})
+// Every commit is within the limits: Memory refuses others.
+func TestTenThousandSplitsWithLongKeysArePlanned(t *testing.T) {
+	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
 	key := func(i int) string { return row(i) + strings.Repeat("\xff", 4096-6) }
-	splits := make([][]rowrange.Range, n)
+	splits := make([][]rowrange.Range, 10_000)
 	for i := range splits {
 		splits[i] = []rowrange.Range{{Start: key(i), End: key(i + 1)}}
 	}
@@ -165,10 +162,24 @@ func TestTenThousandSplitsWithLongKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tasks, err := l.Unfinished(t.Context(), scan)
+	if err != nil || len(tasks) != len(splits) {
+		t.Fatalf("%d tasks, %v, want %d", len(tasks), err, len(splits))
+	}
+	if got := split(t, l, scan, 9_999).Ranges; !slices.Equal(got, splits[9_999]) {
+		t.Error("the last split's range came back different")
+	}
+}
+
+// No document is written more often than a tally has places, not even the scan.
+func TestFinishingTenThousandSplitsRewritesNoHotDocument(t *testing.T) {
+	const n = 10_000
+	store := storetest.NewMemory()
+	l := ledger.New(store, "p", ledger.Options{})
+	scan := planned(t, l, n, 0)
 	for i, index := range rand.Perm(n) {
-		next, err := acquire(t, l, task(scan, index)).Finish(t.Context(), ledger.Progress{Counts: ledger.Counts{Rows: 1}})
-		if err != nil || (next.Scan != nil) != (i == n-1) {
-			t.Fatalf("split number %d to finish: %v, completed: %t", i+1, err, next.Scan != nil)
+		if next := finish(t, l, task(scan, index), 1); (next.Scan != nil) != (i == n-1) {
+			t.Fatalf("split number %d to finish completes the scan: %t", i+1, next.Scan != nil)
 		}
 	}
 	if got := fetched(t, l); got.State != ledger.ScanDone || got.Rows != n {
