@@ -1,0 +1,203 @@
+// Package lint guarantees to say of a pipeline file, without running anything, what a
+// second delivery does to each mapping's rows, which keys make hot spots, and which
+// roles, topics, subscriptions and schedules the file needs.
+//
+// Findings quote nothing but the pipeline file.
+package lint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Severity says how much a finding matters.
+type Severity string
+
+// Values of Severity. An error keeps a pipeline from being deployed.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+	Note    Severity = "note"
+)
+
+// Rule names what was checked.
+type Rule string
+
+// Values of Rule.
+const (
+	RuleParse    Rule = "parse"         // the file's form and references
+	RuleCompile  Rule = "compile"       // its expressions
+	RuleRecount  Rule = "counts-again"  // a second delivery adds a second time
+	RuleNewer    Rule = "removes-newer" // a second delivery can remove newer data
+	RuleLateSet  Rule = "late-set"      // a set that is late shows again after a delete
+	RuleWindow   Rule = "window"        // what dedupe: window does not cover
+	RuleMarker   Rule = "marker"        // what dedupe: marker needs
+	RuleProfile  Rule = "profile"       // what an application profile must allow
+	RuleID       Rule = "message-id"    // a replay from NAME-undelivered has new ids
+	RuleHotKey   Rule = "hot-key"       // writes go to one place
+	RuleDouble   Rule = "double-in-key" // a double becomes part of a key
+	RuleMutation Rule = "mutation"      // format: mutation, of which nothing can be said
+)
+
+// Finding is one thing to know about a file.
+type Finding struct {
+	Severity Severity
+	Rule     Rule
+	Pos      pipeline.Pos
+	Place    string // as in write.mappings[0].rowKey; empty for the file itself
+	Message  string // what is so, and what to do
+}
+
+// String returns file:line:column: severity: place: message.
+func (f *Finding) String() string {
+	place := ""
+	if f.Place != "" {
+		place = f.Place + ": "
+	}
+	return fmt.Sprintf("%s: %s: %s%s", f.Pos, f.Severity, place, f.Message)
+}
+
+// Findings are in the order of their places in the file.
+type Findings []*Finding
+
+// Err returns the findings that are errors, one a line; nil where there are none.
+func (fs Findings) Err() error {
+	var errs []error
+	for _, f := range fs {
+		if f.Severity == Error {
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Count returns how many findings have a severity.
+func (fs Findings) Count(s Severity) int {
+	n := 0
+	for _, f := range fs {
+		if f.Severity == s {
+			n++
+		}
+	}
+	return n
+}
+
+func (fs Findings) sort() {
+	slices.SortStableFunc(fs, func(a, b *Finding) int {
+		return cmp.Or(
+			strings.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column),
+			strings.Compare(string(a.Rule), string(b.Rule)),
+		)
+	})
+}
+
+// Loaded is a pipeline file, read, compiled and checked.
+type Loaded struct {
+	Pipeline *pipeline.Pipeline
+	Write    *mapping.Write // nil where the file has no write section
+	Report   *Report
+}
+
+// Load reads, compiles and checks a pipeline file. Loaded is nil where it cannot be
+// read or compiled; Findings then are all of its faults. Otherwise they are those of
+// the report, errors included.
+func Load(data []byte, o pipeline.Options) (*Loaded, Findings) {
+	p, err := pipeline.Parse(data, o)
+	if err != nil {
+		return nil, faults(err, RuleParse)
+	}
+	var w *mapping.Write
+	if p.Write != nil {
+		if w, err = mapping.Compile(p, mapping.ServiceLimits()); err != nil {
+			return nil, faults(err, RuleCompile)
+		}
+	}
+	report := Check(p, w)
+	return &Loaded{Pipeline: p, Write: w, Report: report}, report.Findings
+}
+
+// faults takes apart what Parse or Compile returned.
+func faults(err error, rule Rule) Findings {
+	var out Findings
+	add := func(pos pipeline.Pos, place, message string) {
+		out = append(out, &Finding{Severity: Error, Rule: rule, Pos: pos, Place: place, Message: message})
+	}
+	var visit func(error)
+	visit = func(err error) {
+		switch err := err.(type) {
+		case *pipeline.Error:
+			add(err.Pos, err.Place, err.Message)
+		case expr.Errors:
+			for _, e := range err {
+				add(e.Pos, e.Place, e.Message)
+			}
+		case interface{ Unwrap() []error }:
+			for _, e := range err.Unwrap() {
+				visit(e)
+			}
+		default:
+			add(pipeline.Pos{}, "", err.Error())
+		}
+	}
+	visit(err)
+	out.sort()
+	return out
+}
+
+// Report is what is provable about a pipeline.
+type Report struct {
+	Findings  Findings
+	Replays   []Replay // one for each mapping, in the file's order
+	Grants    []Grant
+	Resources Resources
+}
+
+// Check says what is provable about a compiled pipeline. w is nil where p has no
+// write section.
+func Check(p *pipeline.Pipeline, w *mapping.Write) *Report {
+	c := &checker{p: p}
+	if w != nil {
+		c.mappings = w.Static()
+	}
+	if p.Write != nil && p.Write.Format == pipeline.FormatMutation {
+		c.add(Note, RuleMutation, p.Write.Pos, "write.format",
+			"the messages hold the mutations, so what a second delivery does is theirs: an add in them without an idempotency token counts again")
+	}
+	replays := make([]Replay, len(c.mappings))
+	for i := range c.mappings {
+		m := &c.mappings[i]
+		replays[i] = c.replay(m)
+		c.dedupe(m)
+		c.newIDs(m)
+		c.key(m)
+	}
+	c.findings.sort()
+	return &Report{Findings: c.findings, Replays: replays, Grants: grants(p), Resources: resources(p)}
+}
+
+// checker collects the findings of one pipeline.
+type checker struct {
+	p        *pipeline.Pipeline
+	mappings []mapping.Static
+	findings Findings
+}
+
+func (c *checker) add(s Severity, r Rule, pos pipeline.Pos, place, format string, args ...any) {
+	c.findings = append(c.findings, &Finding{Severity: s, Rule: r, Pos: pos, Place: place, Message: fmt.Sprintf(format, args...)})
+}
+
+// placeOf names a part of a mapping.
+func placeOf(m *mapping.Static, part string) string {
+	place := fmt.Sprintf("write.mappings[%d]", m.Source.Index)
+	if part == "" {
+		return place
+	}
+	return place + "." + part
+}

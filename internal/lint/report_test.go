@@ -1,0 +1,98 @@
+package lint
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing them")
+
+// The golden files are made by: go test ./internal/lint -run Golden -update
+func TestGoldenReports(t *testing.T) {
+	for _, file := range []string{"orders.yaml", "every.yaml"} {
+		data, err := os.ReadFile(filepath.Join("../../pipeline/testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, findings := Load(data, pipeline.Options{File: file})
+		if l == nil {
+			t.Fatal(findings.Err())
+		}
+		golden := filepath.Join("testdata", file+".golden")
+		got := print(t, l.Report)
+		if *update {
+			if err := os.WriteFile(golden, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not what is said of %s:\n%s", golden, file, got)
+		}
+	}
+}
+
+func print(t *testing.T, r *Report) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "%s [%s]\n", f, f.Rule)
+	}
+	for _, replay := range r.Replays {
+		fmt.Fprintf(&b, "\n%s: mapping %s: %s\n", replay.Pos, replay.Mapping, replay.Verdict)
+		for _, m := range replay.Mutations {
+			fmt.Fprintf(&b, "  %s: %s: %s: %s\n", m.Pos, m.Kind, m.Verdict, m.Why)
+		}
+	}
+	b.WriteByte('\n')
+	for _, g := range r.Grants {
+		fmt.Fprintf(&b, "%s %s on %s %s: %s\n", g.Principal, g.Role, g.On.Kind, g.On.Name, g.Why)
+	}
+	b.WriteByte('\n')
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r.Resources); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestAPipelineGetsNoRoleItDoesNotNeed(t *testing.T) {
+	l, _ := load(t, fmt.Sprintf(keyRig, "string", "event.id"))
+	got := ""
+	for _, g := range l.Report.Grants {
+		got += fmt.Sprintf("%s %s %s\n", g.Principal, g.Role, g.On.Name)
+	}
+	want := `write roles/bigtable.user projects/my-project/instances/my-instance/tables/t
+push roles/run.invoker orders-write
+pubsub-agent roles/iam.serviceAccountTokenCreator orders-push
+pubsub-agent roles/pubsub.publisher orders-undelivered
+pubsub-agent roles/pubsub.subscriber orders-events
+deployer roles/iam.serviceAccountUser orders-push
+deployer roles/iam.serviceAccountUser orders-write
+deployer roles/run.admin orders-write
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestEveryAccountHasAnIDThatGoogleTakes(t *testing.T) {
+	// Service accounts have 6 to 30 characters, pipelines at most 17.
+	for _, p := range principals {
+		if n := 17 + 1 + len(p); p != PubSubAgent && n > 30 {
+			t.Errorf("the account of %s can have %d characters", p, n)
+		}
+	}
+}
