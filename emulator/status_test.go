@@ -47,6 +47,35 @@ func withFeatures(ctx context.Context, flags *bigtablepb.FeatureFlags) context.C
 	return metadata.AppendToOutgoingContext(ctx, "bigtable-features", base64.URLEncoding.EncodeToString(b))
 }
 
+// gotCell is a cell as a read returned it.
+type gotCell struct {
+	family, qualifier string
+	ts                int64
+	value             string
+	labels            []string
+}
+
+func (c gotCell) String() string {
+	s := fmt.Sprintf("%s:%s@%d=%s", c.family, c.qualifier, c.ts, c.value)
+	for _, l := range c.labels {
+		s += "#" + l
+	}
+	return s
+}
+
+type gotRow struct {
+	key   string
+	cells []gotCell
+}
+
+func (r gotRow) String() string {
+	s := r.key
+	for _, c := range r.cells {
+		s += " " + c.String()
+	}
+	return s
+}
+
 // read returns rows as "key family:qualifier@ts=value …", one per string.
 func read(ctx context.Context, data bigtablepb.BigtableClient, req *bigtablepb.ReadRowsRequest) ([]string, error) {
 	stream, err := data.ReadRows(ctx, req)
@@ -57,11 +86,21 @@ func read(ctx context.Context, data bigtablepb.BigtableClient, req *bigtablepb.R
 }
 
 func collect(stream grpc.ServerStreamingClient[bigtablepb.ReadRowsResponse]) ([]string, error) {
-	var rows []string
-	var row strings.Builder
-	var family, qualifier string
+	rows, err := assemble(stream)
+	var out []string
+	for _, r := range rows {
+		out = append(out, r.String())
+	}
+	return out, err
+}
+
+// assemble puts rows together from chunks.
+func assemble(stream grpc.ServerStreamingClient[bigtablepb.ReadRowsResponse]) ([]gotRow, error) {
+	var rows []gotRow
+	var row gotRow
+	var cell gotCell
 	var value []byte
-	var first *bigtablepb.ReadRowsResponse_CellChunk // of the cell
+	split := false // within a cell
 	for {
 		res, err := stream.Recv()
 		if err == io.EOF {
@@ -71,30 +110,27 @@ func collect(stream grpc.ServerStreamingClient[bigtablepb.ReadRowsResponse]) ([]
 			return rows, err
 		}
 		for _, c := range res.Chunks {
-			if len(c.RowKey) > 0 {
-				row.Reset()
-				row.Write(c.RowKey)
+			if len(c.RowKey) > 0 && string(c.RowKey) != row.key { // bttest repeats it
+				row = gotRow{key: string(c.RowKey)}
 			}
 			if c.FamilyName != nil {
-				family = c.FamilyName.Value
+				cell.family = c.FamilyName.Value
 			}
 			if c.Qualifier != nil {
-				qualifier = string(c.Qualifier.Value)
+				cell.qualifier = string(c.Qualifier.Value)
 			}
-			if first == nil {
-				first = c
+			if !split {
+				cell.ts, cell.labels = c.TimestampMicros, c.Labels
 			}
 			value = append(value, c.Value...)
-			if c.ValueSize > 0 {
+			if split = c.ValueSize > 0; split {
 				continue
 			}
-			fmt.Fprintf(&row, " %s:%s@%d=%s", family, qualifier, first.TimestampMicros, value)
-			for _, l := range first.Labels {
-				row.WriteString("#" + l)
-			}
-			first, value = nil, nil
+			cell.value, value = string(value), nil
+			row.cells = append(row.cells, cell)
 			if c.GetCommitRow() {
-				rows = append(rows, row.String())
+				rows = append(rows, row)
+				row = gotRow{}
 			}
 		}
 	}
