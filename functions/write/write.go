@@ -70,20 +70,26 @@ func New(cfg Config) (http.Handler, error) {
 		return nil, errors.New("a policy says dead-letter, and there is nowhere to put dead letters")
 	}
 	f := &function{cfg: cfg, write: compiled}
-	decoder := &record.Decoder{}
-	switch p.Write.Format {
-	case pipeline.FormatJSON:
-		f.records = decoder.JSON
-	case pipeline.FormatNDJSON:
-		f.records = decoder.NDJSON
-	default:
-		return nil, fmt.Errorf("write.format: %s cannot be read by this version", p.Write.Format)
+	if f.records, err = decoder(p.Write.Format); err != nil {
+		return nil, err
 	}
 	return push.Handler(push.Config{
 		MaxRequestBytes: p.Write.Limits.InFlight.MaxRequestBytes,
 		Budget:          cfg.Budget,
 		Logger:          cfg.Logger,
 	}, f.deliver), nil
+}
+
+// decoder cuts messages of a format into records.
+func decoder(format pipeline.Format) (func([]byte) []record.Record, error) {
+	d := &record.Decoder{}
+	switch format {
+	case pipeline.FormatJSON:
+		return d.JSON, nil
+	case pipeline.FormatNDJSON:
+		return d.NDJSON, nil
+	}
+	return nil, fmt.Errorf("write.format: %s cannot be read by this version", format)
 }
 
 // delivery is one delivery on its way through the function.

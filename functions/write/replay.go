@@ -1,0 +1,246 @@
+package write
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/record"
+	"github.com/bigtable-functions/bigtable-functions/internal/writer"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Attributes that Pub/Sub itself gives a message which it moves to a dead-letter topic.
+// Source: https://docs.cloud.google.com/pubsub/docs/handling-failures#track-delivery-attempts
+const (
+	movedPrefix      = "CloudPubSubDeadLetterSource"
+	movedPublishTime = movedPrefix + "TopicPublishTime"
+	movedFrom        = movedPrefix + "Subscription"
+	movedFromProject = movedPrefix + "SubscriptionProject"
+)
+
+// ErrNewID: Pub/Sub has given an undelivered message a new id, the original one is not
+// known, and other rows or other tokens would come of it.
+var ErrNewID = errors.New("what it writes depends on message.id, which Pub/Sub does not keep for a message that it moves: --new-ids replays it under the new one, which may apply again what was applied")
+
+// Replayer reads what the function or Pub/Sub gave up on, and makes of it the entries
+// that were meant: an entry as it was sent, a record under its message's id and publish
+// time and under the mapping that failed alone, an undelivered message whole, at its own
+// publish time. It is safe for use by one goroutine.
+type Replayer struct {
+	p       *pipeline.Pipeline
+	limits  mapping.Limits
+	newIDs  bool
+	decode  func([]byte) []record.Record
+	whole   *mapping.Write
+	partial map[string]*mapping.Write // of one mapping alone, by its name
+}
+
+// NewReplayer compiles the pipeline. newIDs lets undelivered messages be applied under
+// the ids that Pub/Sub gave them when it moved them.
+func NewReplayer(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Replayer, error) {
+	whole, err := mapping.Compile(p, limits)
+	if err != nil {
+		return nil, err
+	}
+	decode, err := decoder(p.Write.Format)
+	if err != nil {
+		return nil, err
+	}
+	return &Replayer{p: p, limits: limits, newIDs: newIDs, decode: decode, whole: whole, partial: map[string]*mapping.Write{}}, nil
+}
+
+// Replay is what one message asks for.
+type Replay struct {
+	// Letter is the dead letter; its Kind is empty for a message that Pub/Sub moved, and
+	// MessageID, PublishTime and Data are then that message's.
+	Letter deadletter.Letter
+	// Since is when it was given up.
+	Since time.Time
+	// Rows are to be applied in one Apply call.
+	Rows []*mapping.Row
+	// Tables are the names in the pipeline file of the tables that it is for.
+	Tables []string
+	// Skipped counts records that the pipeline file says to skip.
+	Skipped int
+	// Refused says why records of it can still not be written. They quote no data.
+	Refused []error
+}
+
+// Entries are those of the rows.
+func (r *Replay) Entries() []writer.Entry {
+	out := make([]writer.Entry, len(r.Rows))
+	for i, row := range r.Rows {
+		out[i] = writer.Entry{Table: row.Table, Row: row.Entry, Unless: row.Unless}
+	}
+	return out
+}
+
+// Read reads a message of NAME-dead-letter or NAME-undelivered. now is the time of
+// markers. An error means that it is none, or that it cannot be replayed as it was meant;
+// the Replay then still says what is known of it.
+func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
+	letter, err := deadletter.Decode(m.Data, m.Attributes)
+	if errors.Is(err, deadletter.ErrNoLetter) {
+		return r.undelivered(m, now)
+	}
+	if err != nil {
+		return &Replay{Since: m.PublishTime}, err
+	}
+	out := &Replay{Letter: letter, Since: letter.Time}
+	switch letter.Kind {
+	case deadletter.KindEntry, deadletter.KindCheckAndMutate:
+		return out, r.entry(out)
+	case deadletter.KindRecord:
+		return out, r.record(out, m, now)
+	}
+	return out, fmt.Errorf("a dead letter of kind %s is not one of write", letter.Kind)
+}
+
+// entry takes an entry as it was sent.
+func (r *Replayer) entry(out *Replay) error {
+	row, unless, err := out.Letter.Row()
+	if err != nil {
+		return err
+	}
+	ref, schema, err := r.table(out.Letter.Table)
+	if err != nil {
+		return err
+	}
+	out.Tables = []string{schema.Name}
+	out.Rows = []*mapping.Row{{Table: ref, Schema: schema, Entry: row, Unless: unless}}
+	return nil
+}
+
+// table finds the table of a full resource name in the pipeline file.
+func (r *Replayer) table(name string) (pipeline.TableRef, *pipeline.Table, error) {
+	var ref pipeline.TableRef
+	parts := strings.Split(name, "/")
+	if len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "tables" {
+		return ref, nil, errors.New("the dead letter names no table")
+	}
+	ref = pipeline.TableRef{Project: parts[1], Instance: parts[3], Table: parts[5]}
+	for _, t := range r.p.Tables {
+		if t.Project == ref.Project && t.Instance == ref.Instance &&
+			(t.ID == ref.Table || t.IDMatches != nil && t.IDMatches.MatchString(ref.Table)) {
+			return ref, t, nil
+		}
+	}
+	return ref, nil, fmt.Errorf("table %s is not in the pipeline file", name)
+}
+
+// record maps a record under its message's own id and time, and only with the mapping
+// that refused it: what others made of it is applied.
+func (r *Replayer) record(out *Replay, m *push.Message, now time.Time) error {
+	w := r.whole
+	if name := out.Letter.Mapping; name != "" {
+		var err error
+		if w, err = r.only(name, out); err != nil {
+			return err
+		}
+	}
+	if out.Letter.MessageID == "" || out.Letter.PublishTime.IsZero() { // the body of a malformed request
+		return errors.New("its request was no message of Pub/Sub, and there is nothing to map")
+	}
+	message := &expr.Message{ID: out.Letter.MessageID, PublishTime: out.Letter.PublishTime, Subscription: m.Subscription}
+	r.take(out, w, message, m.Data, now)
+	return nil
+}
+
+// only compiles the pipeline with one mapping.
+func (r *Replayer) only(name string, out *Replay) (*mapping.Write, error) {
+	i := slices.IndexFunc(r.p.Write.Mappings, func(m *pipeline.Mapping) bool { return m.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("mapping %s is not in the pipeline file any more", name)
+	}
+	out.Tables = []string{r.p.Write.Mappings[i].Table.Name}
+	if r.partial[name] == nil {
+		one, write := *r.p, *r.p.Write
+		write.Mappings = r.p.Write.Mappings[i : i+1]
+		one.Write = &write
+		w, err := mapping.Compile(&one, r.limits)
+		if err != nil {
+			return nil, err
+		}
+		r.partial[name] = w
+	}
+	return r.partial[name], nil
+}
+
+// undelivered maps a message that Pub/Sub gave up on, at its own publish time.
+func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) {
+	out := &Replay{Since: m.PublishTime, Letter: deadletter.Letter{MessageID: m.ID, Data: m.Data}}
+	published := m.Attributes[movedPublishTime]
+	if published == "" {
+		return out, fmt.Errorf("neither a dead letter nor a message that Pub/Sub moved: it has no attribute %s", movedPublishTime)
+	}
+	var err error
+	if out.Letter.PublishTime, err = time.Parse(time.RFC3339Nano, published); err != nil {
+		return out, fmt.Errorf("attribute %s is no time", movedPublishTime)
+	}
+	message := &expr.Message{
+		ID: m.ID, PublishTime: out.Letter.PublishTime.UTC(), OrderingKey: m.OrderingKey, Attributes: ownAttributes(m.Attributes),
+		Subscription: "projects/" + m.Attributes[movedFromProject] + "/subscriptions/" + m.Attributes[movedFrom],
+	}
+	result := r.take(out, r.whole, message, m.Data, now)
+	if r.newIDs {
+		return out, nil
+	}
+	other := *message
+	other.ID += "'"
+	if !same(result, r.whole.Map(&other, r.decode(m.Data), now)) {
+		return out, ErrNewID
+	}
+	return out, nil
+}
+
+// ownAttributes leaves out what Pub/Sub added.
+func ownAttributes(all map[string]string) map[string]string {
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(name, _ string) bool { return strings.HasPrefix(name, movedPrefix) })
+	return out
+}
+
+// take maps the records of data into out.
+func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, data []byte, now time.Time) *mapping.Result {
+	result := w.Map(message, r.decode(data), now)
+	out.Rows = slices.Concat(result.Rows, result.Last)
+	out.Skipped = result.Skipped
+	for _, x := range result.Rejected {
+		out.Refused = append(out.Refused, x)
+		if i := slices.IndexFunc(r.p.Write.Mappings, func(m *pipeline.Mapping) bool { return m.Name == x.Mapping }); i >= 0 {
+			out.is(r.p.Write.Mappings[i].Table.Name)
+		}
+	}
+	for range result.Unmatched {
+		out.Refused = append(out.Refused, errUnmatched)
+	}
+	for _, row := range out.Rows {
+		out.is(row.Schema.Name)
+	}
+	return result
+}
+
+// is adds a table.
+func (r *Replay) is(table string) {
+	if !slices.Contains(r.Tables, table) {
+		r.Tables = append(r.Tables, table)
+	}
+}
+
+// same reports whether two results write the same.
+func same(a, b *mapping.Result) bool {
+	x, y := slices.Concat(a.Rows, a.Last), slices.Concat(b.Rows, b.Last)
+	return slices.EqualFunc(x, y, func(a, b *mapping.Row) bool {
+		return a.Table == b.Table && proto.Equal(a.Entry, b.Entry) && proto.Equal(a.Unless, b.Unless)
+	})
+}

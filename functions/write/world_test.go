@@ -1,0 +1,357 @@
+package write_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/bigtable"
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"cloud.google.com/go/pubsub/v2"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/writer"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// soak says that sizes are full.
+func soak() bool { return os.Getenv("BTF_SOAK") != "" }
+
+// world is a deployment in one bubble: an emulator, a Pub/Sub whose subscription pushes
+// to two instances of the function, and everything that can go wrong between them.
+type world struct {
+	t        testing.TB
+	emulator *emulator.Emulator
+	conn     *grpc.ClientConn
+	cloud    *localcloud.Cloud
+	client   *pubsub.Client
+	letters  *deadletter.Publisher
+	events   *localcloud.Subscription
+	closers  []func() error
+
+	mu       sync.Mutex // guards what follows
+	random   *rand.Rand
+	nodes    [2]*node
+	faults   float64 // share of calls to Bigtable that go wrong
+	refusals float64 // share of calls that are refused for good
+	twice    float64 // share of requests that are made twice
+	lost     float64 // share of answers that Pub/Sub does not get
+	injected int
+}
+
+// node is one instance.
+type node struct {
+	handler http.Handler
+	writer  *writer.Writer
+	ctx     context.Context // ends when the instance is killed
+	kill    context.CancelFunc
+}
+
+// worldOptions are how a world differs from the usual one.
+type worldOptions struct {
+	families map[string]*adminpb.ColumnFamily
+	limits   emulator.Limits
+	attempts int // before a message is moved to NAME-undelivered; 0: 100
+	ordered  bool
+}
+
+// newWorld deploys a pipeline file. Inside a bubble, close ends everything.
+func newWorld(t testing.TB, seed uint64, file string, o worldOptions) *world {
+	t.Helper()
+	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1))}
+	p := parse(t, file)
+	var err error
+	w.emulator, err = emulator.New(emulator.Options{Limits: o.limits})
+	w.must(err)
+	w.onClose(w.emulator.Close)
+	w.conn, err = w.emulator.Dial(t.Context())
+	w.must(err)
+	w.onClose(w.conn.Close)
+	for _, table := range p.Tables {
+		if table.IDFrom.IsZero() {
+			_, err := adminpb.NewBigtableTableAdminClient(w.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
+				Parent: instance, TableId: table.ID, Table: &adminpb.Table{ColumnFamilies: o.families},
+			})
+			w.must(err)
+		}
+	}
+	w.cloud, err = localcloud.New(localcloud.Options{Project: "local", InMemory: true, Logger: slog.New(slog.DiscardHandler)})
+	w.must(err)
+	w.onClose(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		return w.cloud.Close(ctx)
+	})
+	w.client, err = w.cloud.Client(t.Context())
+	w.must(err)
+	w.onClose(w.client.Close)
+	w.letters = deadletter.NewPublisher(w.client.Publisher(p.Name + "-dead-letter"))
+	w.onClose(w.letters.Close)
+	w.deploy(file)
+	subscription := localcloud.Events(p.Name)
+	subscription.Handler, subscription.Ordered = w, o.ordered
+	if o.attempts > 0 {
+		subscription.MaxAttempts = o.attempts
+	}
+	// Without the pull subscriptions of DeployWrite, which poll: Published has it all.
+	w.must(w.cloud.CreateTopics(t.Context(), p.Name+"-events", p.Name+"-dead-letter", p.Name+"-undelivered"))
+	w.events, err = w.cloud.CreatePush(t.Context(), subscription)
+	w.must(err)
+	return w
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		w.t.Helper()
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) onClose(f func() error) { w.closers = append(w.closers, f) }
+
+// close ends everything, the newest first.
+func (w *world) close() {
+	for _, n := range w.nodes {
+		n.end()
+	}
+	for len(w.closers) > 0 {
+		last := len(w.closers) - 1
+		if err := w.closers[last](); err != nil {
+			w.t.Error(err)
+		}
+		w.closers = w.closers[:last]
+	}
+}
+
+func parse(t testing.TB, file string) *pipeline.Pipeline {
+	t.Helper()
+	p, err := pipeline.Parse([]byte(file), pipeline.Options{File: "pipeline.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// deploy kills both instances and starts others with the file.
+func (w *world) deploy(file string) {
+	for i := range w.nodes {
+		w.restart(i, file)
+	}
+}
+
+// restart kills instance i, in whatever it is doing, and starts another.
+func (w *world) restart(i int, file string) {
+	p := parse(w.t, file)
+	logger := slog.New(slog.DiscardHandler)
+	dial := func(context.Context, string, string) (writer.Conn, error) {
+		return connection{w.conn, w.told}, nil
+	}
+	bt, err := writer.New(writer.Config{
+		Schema: writer.Schemas(p.Tables), Dial: dial, DialAdmin: dial, Limits: p.Write.Limits, Repair: p.Write.Repair, Logger: logger,
+	})
+	w.must(err)
+	n := &node{writer: bt}
+	n.ctx, n.kill = context.WithCancel(context.Background())
+	n.handler, err = write.New(write.Config{
+		Pipeline: p, Writer: bt, DeadLetters: w.letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
+		Logger: logger, Now: time.Now, Report: write.NewLog(logger, p.Name).Report,
+	})
+	w.must(err)
+	w.mu.Lock()
+	old := w.nodes[i]
+	w.nodes[i] = n
+	w.mu.Unlock()
+	if old != nil {
+		old.end()
+	}
+}
+
+// end is what kill -9 is to the service: calls in flight end, applied or not.
+func (n *node) end() {
+	n.kill()
+	_ = n.writer.Close(n.ctx) // tells of what was in flight
+}
+
+// ServeHTTP is the load balancer between Pub/Sub and the instances.
+func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	w.mu.Lock()
+	first, second := w.nodes[w.random.IntN(2)], w.nodes[w.random.IntN(2)]
+	twice, lost := w.random.Float64() < w.twice, w.random.Float64() < w.lost
+	w.mu.Unlock()
+	var other sync.WaitGroup
+	if twice {
+		other.Go(func() { second.serve(r, body) })
+	}
+	status, alive := first.serve(r, body)
+	other.Wait()
+	if !alive || lost {
+		panic(http.ErrAbortHandler)
+	}
+	out.WriteHeader(status)
+}
+
+// serve reports the answer, and whether the instance lived to give it.
+func (n *node) serve(r *http.Request, body []byte) (status int, alive bool) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
+	again, err := http.NewRequestWithContext(ctx, r.Method, r.URL.String(), bytes.NewReader(body))
+	if err != nil {
+		return http.StatusInternalServerError, true
+	}
+	again.Header = r.Header
+	out := httptest.NewRecorder()
+	n.handler.ServeHTTP(out, again)
+	return out.Code, n.ctx.Err() == nil
+}
+
+// publish publishes events to the topic and waits until Pub/Sub has them.
+func (w *world) publish(topic string, messages ...*pubsub.Message) {
+	w.t.Helper()
+	publisher := w.client.Publisher(topic)
+	publisher.EnableMessageOrdering = true
+	defer publisher.Stop()
+	var results []*pubsub.PublishResult
+	for _, m := range messages {
+		results = append(results, publisher.Publish(w.t.Context(), m))
+	}
+	for _, r := range results {
+		_, err := r.Get(w.t.Context())
+		w.must(err)
+	}
+}
+
+// idle waits until every message is settled, three simulated days at most.
+func (w *world) idle() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 72*time.Hour)
+	defer cancel()
+	if err := w.events.Idle(ctx); err != nil {
+		w.t.Fatalf("%v: %+v", err, w.events.Counts())
+	}
+}
+
+// told makes the share of calls go wrong, in every way there is.
+func (w *world) told(method string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.random.Float64()
+	if p >= w.faults+w.refusals {
+		return
+	}
+	f := emulator.Fault{Method: method[strings.LastIndexByte(method, '/')+1:], Count: 1}
+	entries := []int{w.random.IntN(4), w.random.IntN(40)}
+	switch w.random.IntN(11) {
+	case 0:
+		f.Code = codes.Unavailable
+	case 1, 2:
+		f.Code, f.After = codes.Unavailable, true
+	case 3:
+		f.Code, f.After = codes.DeadlineExceeded, true
+	case 4:
+		f.Code, f.Entries = codes.Aborted, entries
+	case 5:
+		f.Code, f.Entries, f.After = codes.Unavailable, entries, true
+	case 6:
+		f.Omit = entries
+	case 7:
+		f.Code, f.RetryDelay = codes.ResourceExhausted, time.Second
+	case 8:
+		f.Hang = true
+	case 9:
+		f.Code, f.After, f.Message = codes.Internal, true, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"
+	case 10:
+		f.Delay, f.RateLimitFactor = 100*time.Millisecond, 0.8
+	}
+	if p >= w.faults {
+		f = emulator.Fault{Method: f.Method, Count: 1, Code: codes.InvalidArgument}
+	}
+	w.emulator.Inject(f)
+	w.injected++
+}
+
+// read reads a table: row key, then family:qualifier, to its newest value.
+func (w *world) read(table string) map[string]map[string]string {
+	w.t.Helper()
+	client, err := bigtable.NewClientWithConfig(w.t.Context(), "my-project", "my-instance",
+		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(w.conn))
+	w.must(err)
+	out := map[string]map[string]string{}
+	err = client.Open(table).ReadRows(w.t.Context(), bigtable.InfiniteRange(""), func(r bigtable.Row) bool {
+		row := map[string]string{}
+		for _, items := range r {
+			for _, item := range items {
+				if _, older := row[item.Column]; !older {
+					row[item.Column] = string(item.Value)
+				}
+			}
+		}
+		out[r.Key()] = row
+		return true
+	})
+	w.must(err)
+	return out
+}
+
+// replay applies what was published to topics, under a file, as btf replay does, and
+// returns what could not be.
+func (w *world) replay(file string, newIDs bool, topics ...string) []error {
+	w.t.Helper()
+	p := parse(w.t, file)
+	dial := func(context.Context, string, string) (writer.Conn, error) {
+		return connection{w.conn, w.told}, nil
+	}
+	bt, err := writer.New(writer.Config{
+		Schema: writer.Schemas(p.Tables), Dial: dial, DialAdmin: dial, Limits: p.Write.Limits, Repair: p.Write.Repair,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	w.must(err)
+	defer func() { w.must(bt.Close(context.Background())) }()
+	r, err := write.NewReplayer(p, mapping.ServiceLimits(), newIDs)
+	w.must(err)
+	var left []error
+	for _, topic := range topics {
+		for _, m := range w.cloud.Published(topic) {
+			left = append(left, w.replayOne(r, bt, &m))
+		}
+	}
+	failed := left[:0]
+	for _, err := range left {
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return failed
+}
+
+func (w *world) replayOne(r *write.Replayer, bt *writer.Writer, m *push.Message) error {
+	x, err := r.Read(m, time.Now())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	return errors.Join(errors.Join(x.Refused...), errors.Join(bt.Apply(ctx, x.Entries())...))
+}
