@@ -253,8 +253,13 @@ func (w *world) idle() {
 	}
 }
 
-// told makes the share of calls go wrong, in every way there is.
+// told lets a call take its time, and makes the share of calls go wrong, in every way
+// there is.
 func (w *world) told(method string) {
+	w.mu.Lock()
+	delay := time.Duration(1+w.random.IntN(30)) * time.Millisecond
+	w.mu.Unlock()
+	time.Sleep(delay)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.random.Float64()
@@ -263,7 +268,7 @@ func (w *world) told(method string) {
 	}
 	f := emulator.Fault{Method: method[strings.LastIndexByte(method, '/')+1:], Count: 1}
 	entries := []int{w.random.IntN(4), w.random.IntN(40)}
-	switch w.random.IntN(11) {
+	switch w.random.IntN(12) {
 	case 0:
 		f.Code = codes.Unavailable
 	case 1, 2:
@@ -284,6 +289,9 @@ func (w *world) told(method string) {
 		f.Code, f.After, f.Message = codes.Internal, true, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"
 	case 10:
 		f.Delay, f.RateLimitFactor = 100*time.Millisecond, 0.8
+	case 11:
+		fatal := []codes.Code{codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.NotFound, codes.OutOfRange}
+		f.Code = fatal[w.random.IntN(len(fatal))]
 	}
 	if p >= w.faults {
 		f = emulator.Fault{Method: f.Method, Count: 1, Code: codes.InvalidArgument}
