@@ -124,16 +124,31 @@ func (d *Dialer) Admin(ctx context.Context) (Conn, error) {
 
 func (d *Dialer) dial(ctx context.Context, endpoint, scope string, pool int) (Conn, error) {
 	if d.emulator != "" {
-		opts := append(connOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if d.userAgent != "" {
-			opts = append(opts, grpc.WithUserAgent(d.userAgent))
-		}
-		return grpc.NewClient("passthrough:///"+d.emulator, opts...)
+		return d.dialEmulator()
 	}
 	opts := []option.ClientOption{
 		option.WithEndpoint(endpoint), option.WithScopes(scope), option.WithGRPCConnectionPool(pool),
 	}
-	for _, o := range connOptions() {
+	opts = append(opts, d.clientOptions()...)
+	conn, err := apigrpc.DialPool(ctx, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", endpoint, err)
+	}
+	return conn, nil
+}
+
+func (d *Dialer) dialEmulator(extra ...grpc.DialOption) (*grpc.ClientConn, error) {
+	opts := append(connOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if d.userAgent != "" {
+		opts = append(opts, grpc.WithUserAgent(d.userAgent))
+	}
+	return grpc.NewClient("passthrough:///"+d.emulator, append(opts, extra...)...)
+}
+
+// clientOptions are what every connection to Google has.
+func (d *Dialer) clientOptions(extra ...grpc.DialOption) []option.ClientOption {
+	var opts []option.ClientOption
+	for _, o := range append(connOptions(), extra...) {
 		opts = append(opts, option.WithGRPCDialOption(o))
 	}
 	if d.userAgent != "" {
@@ -142,11 +157,7 @@ func (d *Dialer) dial(ctx context.Context, endpoint, scope string, pool int) (Co
 	if d.credentials != nil {
 		opts = append(opts, option.WithAuthCredentials(d.credentials))
 	}
-	conn, err := apigrpc.DialPool(ctx, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", endpoint, err)
-	}
-	return conn, nil
+	return opts
 }
 
 // connOptions: messages as large as the service takes, and pings that notice a dead

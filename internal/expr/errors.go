@@ -55,10 +55,14 @@ var (
 )
 
 // compileErrors translates what the checker says into what the reader can act on.
-func compileErrors(e pipeline.Expr, found []*cel.Error) Errors {
+func (env *Env) compileErrors(e pipeline.Expr, found []*cel.Error) Errors {
+	field := "a field of the record is event"
+	if env.table != nil {
+		field = "a column of the row is row.FAMILY"
+	}
 	out := make(Errors, 0, len(found))
 	for _, f := range found {
-		out = append(out, errorAt(e, f.Location, translate(f.Message)))
+		out = append(out, errorAt(e, f.Location, translate(f.Message, field)))
 	}
 	return out
 }
@@ -68,13 +72,13 @@ func plainTypes(text string) string {
 	return strings.NewReplacer("google.protobuf.Timestamp", "timestamp", "google.protobuf.Duration", "duration", "optional_type(", "optional(").Replace(text)
 }
 
-func translate(message string) string {
+func translate(message, field string) string {
 	message = plainTypes(message)
 	if m := noOverload.FindStringSubmatch(message); m != nil {
 		return overloadMessage(m[1], splitTypes(m[2]))
 	}
 	if m := undeclared.FindStringSubmatch(message); m != nil {
-		return undeclaredMessage(m[1])
+		return undeclaredMessage(m[1], field)
 	}
 	if strings.HasPrefix(message, "Syntax error: ") {
 		return "syntax error: " + strings.TrimPrefix(message, "Syntax error: ")
@@ -82,14 +86,14 @@ func translate(message string) string {
 	return message
 }
 
-func undeclaredMessage(name string) string {
+func undeclaredMessage(name, field string) string {
 	switch head, _, _ := strings.Cut(name, "."); head {
 	case "item":
 		return "item is known only inside a mapping that has forEach"
 	case "message":
 		return "message has the fields id, publishTime, orderingKey, attributes and subscription"
 	}
-	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it: %q; a field of the record is event.%s", name, name, name)
+	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it: %q; %s.%s", name, name, field, name)
 }
 
 // splitTypes cuts "(string, map(string, dyn))" or "string.(int)" at its top-level commas.

@@ -37,7 +37,10 @@ const (
 )
 
 // Env is the vocabulary that expressions of one kind of place share.
-type Env struct{ cel *cel.Env }
+type Env struct {
+	cel   *cel.Env
+	table *pipeline.Table // of rows; nil for records
+}
 
 // NewRecordEnv returns the vocabulary of write: event, message and raw, and item
 // inside a mapping that has forEach.
@@ -88,7 +91,12 @@ type Program struct {
 func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	checked, issues := env.cel.Compile(e.Source)
 	if issues.Err() != nil {
-		return nil, compileErrors(e, issues.Errors())
+		return nil, env.compileErrors(e, issues.Errors())
+	}
+	if env.table != nil {
+		if err := checkFamilies(e, env.table, checked.NativeRep()); err != nil {
+			return nil, err
+		}
 	}
 	if err := checkCalls(e, checked); err != nil {
 		return nil, err

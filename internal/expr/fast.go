@@ -52,6 +52,11 @@ func fastIdent(name string) fastFunc {
 		return func(v *Vars) (any, bool) { return v.Message.PublishTime, true }
 	case "message.orderingKey":
 		return func(v *Vars) (any, bool) { return v.Message.OrderingKey, true }
+	case "rowKey":
+		return fastRow(name)
+	}
+	if _, _, ok := splitColumn(name); ok {
+		return fastRow(name)
 	}
 	return nil
 }

@@ -15,17 +15,22 @@ type Message struct {
 	Subscription string
 }
 
-// Vars is what an expression of write can see. Event and Item hold decoded JSON:
-// nil, bool, int64, uint64, float64, string, []any or map[string]any.
+// Vars is what an expression can see: in write, Event, Raw and Message; in emit, Row.
+// Event and Item hold decoded JSON: nil, bool, int64, uint64, float64, string, []any or
+// map[string]any.
 type Vars struct {
 	Event   any
 	Item    any
 	Raw     []byte
 	Message *Message
+	Row     *Row
 }
 
 // ResolveName is for the interpreter.
 func (v *Vars) ResolveName(name string) (any, bool) {
+	if v.Row != nil && name != "item" {
+		return v.Row.resolve(name)
+	}
 	switch name {
 	case "event":
 		return v.Event, true

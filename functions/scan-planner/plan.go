@@ -1,0 +1,146 @@
+package scanplanner
+
+import (
+	"cmp"
+	"encoding/base64"
+	"slices"
+	"sort"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+)
+
+const (
+	// splitBytes is how much of a table one split holds at least, where its tablets
+	// allow and nobody asks for more parallelism: a few minutes of reading.
+	splitBytes = 256 << 20
+	// splitsPerWorker are made where parallelism is asked for, so that a worker that
+	// is done early finds another one.
+	splitsPerWorker = 4
+	// maxRequest bounds a split's part of a ReadRows request, in bytes. Bigtable takes
+	// 512 KiB (googleapis/google-cloud-python#6836), of which the filter may have 20
+	// and a range's start may grow to a key of 4.
+	maxRequest = 384 << 10
+	// maxDocument bounds what the ranges of a split take in the ledger.
+	maxDocument = 600_000
+)
+
+// piece is a range within one tablet.
+type piece struct {
+	rowrange.Range
+	weight int64 // bytes, about
+}
+
+// cut cuts the ranges, which are in key order and apart, at every boundary of a tablet
+// strictly inside them. The keys sampled may never have been rows, may lie outside, and
+// may be none at all.
+func cut(ranges []rowrange.Range, samples []btrpc.Sample) []piece {
+	keys, weights := tablets(samples)
+	var pieces []piece
+	in := make([]int64, len(weights)) // pieces in each tablet
+	var tabletOf []int
+	for _, r := range ranges {
+		for _, part := range rowrange.Cut(r, keys) {
+			i := sort.Search(len(keys), func(i int) bool { return startsBefore(part, keys[i]) })
+			pieces, tabletOf = append(pieces, piece{Range: part}), append(tabletOf, i)
+			in[i]++
+		}
+	}
+	for i := range pieces {
+		pieces[i].weight = weights[tabletOf[i]] / in[tabletOf[i]]
+	}
+	return pieces
+}
+
+// startsBefore reports whether a range that no boundary cuts lies before this one.
+func startsBefore(r rowrange.Range, boundary string) bool {
+	_, some := rowrange.Intersect(r, rowrange.Range{End: boundary})
+	return some
+}
+
+// tablets returns the boundaries between tablets, in order, and the bytes of each.
+func tablets(samples []btrpc.Sample) (keys []string, weights []int64) {
+	end := int64(0) // of the table
+	inner := slices.DeleteFunc(slices.Clone(samples), func(s btrpc.Sample) bool {
+		end = max(end, s.Bytes)
+		return s.Key == ""
+	})
+	slices.SortStableFunc(inner, func(a, b btrpc.Sample) int { return cmp.Compare(a.Key, b.Key) })
+	before := int64(0)
+	for _, s := range inner {
+		if len(keys) > 0 && keys[len(keys)-1] == s.Key {
+			continue
+		}
+		keys, weights = append(keys, s.Key), append(weights, max(0, s.Bytes-before))
+		before = max(before, s.Bytes)
+	}
+	return keys, append(weights, max(0, end-before))
+}
+
+// group makes splits of neighbouring pieces: a piece that is large enough stays alone,
+// small ones share one.
+func group(pieces []piece, parallelism int) [][]rowrange.Range {
+	total := int64(0)
+	for i := range pieces {
+		pieces[i].weight = max(1, pieces[i].weight) // an empty tablet too may hold a row by now
+		total += pieces[i].weight
+	}
+	target := int64(splitBytes)
+	if parallelism > 0 {
+		target = min(target, total/int64(parallelism*splitsPerWorker))
+	}
+	var groups []*bundle
+	for _, p := range pieces {
+		if last := len(groups) - 1; last < 0 || !groups[last].add(p, target) {
+			groups = append(groups, newBundle(p))
+		}
+	}
+	splits := make([][]rowrange.Range, len(groups))
+	for i, g := range groups {
+		splits[i] = g.ranges
+	}
+	return splits
+}
+
+// bundle is a split as it grows.
+type bundle struct {
+	ranges            []rowrange.Range
+	weight            int64
+	request, document int // bytes
+}
+
+func newBundle(p piece) *bundle {
+	b := &bundle{ranges: []rowrange.Range{p.Range}, weight: p.weight}
+	b.count(p.Range, 1)
+	return b
+}
+
+// add takes the next piece in key order, if it fits.
+func (b *bundle) add(p piece, target int64) bool {
+	last := &b.ranges[len(b.ranges)-1]
+	grown := *b
+	joined := rowrange.Merge([]rowrange.Range{*last, p.Range})
+	if len(joined) == 1 {
+		grown.count(*last, -1)
+		grown.count(joined[0], 1)
+	} else {
+		grown.count(p.Range, 1)
+	}
+	if grown.weight += p.weight; grown.weight > target || grown.request > maxRequest || grown.document > maxDocument {
+		return false
+	}
+	if len(joined) == 1 {
+		*last = joined[0]
+	} else {
+		grown.ranges = append(b.ranges, p.Range)
+	}
+	*b = grown
+	return true
+}
+
+// count adds what a range takes: tags and lengths in a request, names and base64 in a
+// document.
+func (b *bundle) count(r rowrange.Range, times int) {
+	b.request += times * (len(r.Start) + len(r.End) + 16)
+	b.document += times * (base64.StdEncoding.EncodedLen(len(r.Start)) + base64.StdEncoding.EncodedLen(len(r.End)) + 64)
+}

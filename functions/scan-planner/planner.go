@@ -1,0 +1,234 @@
+// Package scanplanner guarantees that a scan request becomes one plan: splits that hold
+// every row key asked for exactly once, written before any of them is told to a worker,
+// and the same whenever the request comes again or its planner dies. A request that
+// cannot be planned is a scan that has failed and says why.
+package scanplanner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Budget is how long one delivery may take: under the service's timeout (290 s),
+// which is under the subscription's ack deadline (300 s).
+const Budget = 270 * time.Second
+
+// Config is what the function needs. All of it is required.
+type Config struct {
+	Pipeline *pipeline.Pipeline
+	Ledger   *ledger.Ledger
+	// Sample makes one attempt to sample a table's keys.
+	Sample func(ctx context.Context, table pipeline.TableRef, appProfile string) ([]btrpc.Sample, error)
+	Tasks  scanjob.Publisher // to the workers
+	Done   scanjob.Publisher // completion events
+	Budget time.Duration
+	Logger *slog.Logger
+	Report func(context.Context, Summary)
+}
+
+// Summary says what became of one request.
+type Summary struct {
+	Scan    string // its id; empty where the delivery has none
+	Name    string
+	State   ledger.ScanState
+	Samples int // calls that sampled keys: 1 for a plan that is made, 0 for one that was found
+	Splits  int
+	Tasks   int   // published
+	Refused error // nil: acknowledged
+}
+
+type function struct{ cfg Config }
+
+// New returns the function as an HTTP handler of Pub/Sub deliveries.
+func New(cfg Config) http.Handler {
+	f := &function{cfg: cfg}
+	return push.Handler(push.Config{Budget: cfg.Budget, Logger: cfg.Logger}, f.deliver)
+}
+
+// deliver is what happens to one delivery.
+func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
+	var s Summary
+	s.Refused = f.handle(ctx, d, &s)
+	f.cfg.Report(ctx, s)
+	return s.Refused
+}
+
+func (f *function) handle(ctx context.Context, d *push.Delivery, s *Summary) error {
+	if d.Message.ID == "" {
+		f.cfg.Logger.ErrorContext(ctx, "a delivery without a message id asks for nothing and is dropped", "error", d.Malformed)
+		return nil
+	}
+	req, err := task.DecodeScanRequest(d.Message.Data)
+	s.Scan, s.Name = d.Message.ID, req.Scan
+	if err == nil && req.Scheduled {
+		s.Scan, err = scheduledID(f.cfg.Pipeline, req.Scan, d.Message)
+	}
+	scan, beginErr := f.cfg.Ledger.Begin(ctx, s.Scan, s.Name, keep(d.Message.Data))
+	if beginErr != nil {
+		return beginErr
+	}
+	if scan.State == ledger.ScanPlanning {
+		if scan, err = f.plan(ctx, scan, req, err, s); err != nil {
+			return err
+		}
+	}
+	s.State, s.Splits = scan.State, scan.Splits
+	return f.publish(ctx, scan, req, s)
+}
+
+// keep returns what the ledger can hold of a request.
+func keep(data []byte) json.RawMessage {
+	const most = 64 << 10
+	if len(data) > most || !json.Valid(data) {
+		return nil
+	}
+	return data
+}
+
+// plan writes the splits, or why there are none. bad is why the request cannot be read.
+func (f *function) plan(ctx context.Context, scan *ledger.Scan, req task.ScanRequest, bad error, s *Summary) (*ledger.Scan, error) {
+	splits, limit, err := f.splits(ctx, req, bad, s)
+	var refused *badRequest
+	switch {
+	case errors.As(err, &refused):
+		f.cfg.Logger.ErrorContext(ctx, "a scan request cannot be planned: the scan has failed", "scan", scan, "error", err)
+		return f.cfg.Ledger.Reject(ctx, scan.ID, err)
+	case err != nil:
+		return nil, err
+	}
+	return f.cfg.Ledger.Plan(ctx, scan.ID, splits, limit)
+}
+
+// badRequest is why a scan can never be planned as it is asked for.
+type badRequest struct{ err error }
+
+func (b *badRequest) Error() string { return b.err.Error() }
+func (b *badRequest) Unwrap() error { return b.err }
+
+// splits decides what to read in which parts.
+func (f *function) splits(ctx context.Context, req task.ScanRequest, bad error, s *Summary) ([][]rowrange.Range, int64, error) {
+	if bad != nil {
+		return nil, 0, &badRequest{bad}
+	}
+	def, err := scanjob.Find(f.cfg.Pipeline, req.Scan, req.Options)
+	if err != nil {
+		return nil, 0, &badRequest{err}
+	}
+	ranges, err := rowsOf(def, req.Rows)
+	if err != nil {
+		return nil, 0, &badRequest{err}
+	}
+	if req.Limit < 0 || req.Parallelism < 0 {
+		return nil, 0, &badRequest{errors.New("limit and parallelism are not negative")}
+	}
+	if _, err := mapping.ReadFilter(def); err != nil {
+		return nil, 0, &badRequest{err}
+	}
+	if _, err := mapping.CompileEmit(def); err != nil {
+		return nil, 0, &badRequest{err}
+	}
+	limit := def.Limit
+	if req.Limit > 0 {
+		limit = req.Limit
+	}
+	if len(ranges) == 0 {
+		return nil, limit, nil
+	}
+	samples, err := f.sample(ctx, def, s)
+	if err != nil {
+		return nil, 0, err
+	}
+	groups := group(cut(ranges, samples), req.Parallelism)
+	if req.Parallelism > len(groups) {
+		f.cfg.Logger.WarnContext(ctx, "more parallelism is asked for than there are tablets to read: a tablet cannot be split",
+			"scan", req.Scan, "parallelism", req.Parallelism, "splits", len(groups))
+	}
+	return groups, limit, nil
+}
+
+// sampling is waited between two attempts to sample.
+var sampling = retry.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}
+
+const sampleAttempts = 5
+
+// sample asks for the table's tablets. What the table or the application profile is
+// refused for is the request's fault; a missing permission is not, and can be given.
+func (f *function) sample(ctx context.Context, def *pipeline.Scan, s *Summary) ([]btrpc.Sample, error) {
+	ref := pipeline.TableRef{Project: def.Table.Project, Instance: def.Table.Instance, Table: def.Table.ID}
+	for failures := 1; ; failures++ {
+		samples, err := f.cfg.Sample(ctx, ref, def.AppProfile)
+		if err == nil {
+			s.Samples++
+			return samples, nil
+		}
+		err = fmt.Errorf("sampling the keys of table %s: %w", def.Table.Name, err)
+		class := retry.Classify(err)
+		switch {
+		case class.Verdict == retry.VerdictMissing || class.Verdict == retry.VerdictRejected:
+			return nil, &badRequest{fmt.Errorf("sampling the keys of table %s (%s), application profile %q: %s; check both in the pipeline file",
+				def.Table.Name, ref, def.AppProfile, class.Code)}
+		case class.Verdict != retry.VerdictTransient || failures == sampleAttempts:
+			return nil, err
+		}
+		if err := wait(ctx, max(class.Delay, sampling.Delay(failures, 0.5))); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// publishedAtOnce bounds the messages of one call.
+const publishedAtOnce = 1000
+
+// publish tells workers of every split that is not finished, or the world of a scan
+// that is.
+func (f *function) publish(ctx context.Context, scan *ledger.Scan, req task.ScanRequest, s *Summary) error {
+	switch {
+	case scan.CompletionDue():
+		return scanjob.Announce(ctx, f.cfg.Ledger, f.cfg.Done, scan)
+	case scan.Finished():
+		return nil
+	}
+	tasks, err := f.cfg.Ledger.Unfinished(ctx, scan)
+	if err != nil {
+		return err
+	}
+	messages := make([]any, len(tasks))
+	for i, t := range tasks {
+		messages[i] = scanjob.Task(t, scan.Name, req.Options)
+	}
+	for len(messages) > 0 {
+		n := min(publishedAtOnce, len(messages))
+		if err := f.cfg.Tasks.Publish(ctx, messages[:n]...); err != nil {
+			return err
+		}
+		s.Tasks += n
+		messages = messages[n:]
+	}
+	return nil
+}

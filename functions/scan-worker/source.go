@@ -1,0 +1,145 @@
+package scanworker
+
+import (
+	"context"
+	"strings"
+
+	"cloud.google.com/go/bigtable"
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+)
+
+// unit is a row, or how far rows were read that yield none.
+type unit struct {
+	key     string
+	row     bigtable.Row // nil: none
+	bytes   int64
+	dropped bool // a row that cannot be read
+}
+
+func (u unit) size() relay.Size {
+	switch {
+	case u.row != nil:
+		return relay.Size{Rows: 1, Bytes: u.bytes}
+	case u.dropped:
+		return relay.Size{Dropped: 1}
+	}
+	return relay.Size{}
+}
+
+// source reads the rest of a split. The official client resumes a broken stream; what
+// it gives up on ends the source.
+type source struct {
+	table  Table
+	name   string
+	ranges []rowrange.Range // what is left, none empty
+	filter *bigtablepb.RowFilter
+	limit  int64 // rows; 0: all
+	// skipLarge decides on a row that is too large to be read: nil skips it.
+	skipLarge func(ctx context.Context, key string) error
+	bytes     *int64 // adds up
+
+	yielded int64
+	last    string
+	cut     bool // yield has said stop
+}
+
+// Read implements relay.Source.
+func (s *source) Read(ctx context.Context, yield func(unit) bool) error {
+	put := func(u unit) bool {
+		s.last = u.key
+		s.cut = !yield(u)
+		return !s.cut
+	}
+	for len(s.ranges) > 0 && (s.limit == 0 || s.yielded < s.limit) {
+		large, err := s.read(ctx, put)
+		if s.cut || err != nil || large == "" {
+			return err
+		}
+		if err := s.skipLarge(ctx, large); err != nil {
+			return err
+		}
+		if !put(unit{key: large, dropped: true}) {
+			return nil
+		}
+		s.ranges = after(s.ranges, large)
+	}
+	return nil
+}
+
+// read makes one call and returns the key of a row that is too large, if that ended it.
+func (s *source) read(ctx context.Context, put func(unit) bool) (large string, err error) {
+	var opts []bigtable.ReadOption
+	if s.limit > 0 {
+		opts = append(opts, bigtable.LimitRows(s.limit-s.yielded))
+	}
+	w := &btrpc.Watch{Filter: s.filter}
+	err = s.table.ReadRows(w.Context(ctx), rowSet(s.ranges), func(r bigtable.Row) bool {
+		s.yielded++
+		u := unit{key: r.Key(), row: r, bytes: estimate(r)}
+		*s.bytes += u.bytes
+		return put(u)
+	}, opts...)
+	// What the client has thrown away after it was told to stop does not count.
+	if !s.cut && w.Scanned > s.last && !put(unit{key: w.Scanned}) {
+		return "", nil
+	}
+	if err != nil && w.LargeRow == "" {
+		return "", explain(err, s.name)
+	}
+	return w.LargeRow, nil
+}
+
+// cellOverhead is what a cell's timestamp takes.
+const cellOverhead = 8
+
+// estimate counts the bytes of a row's key, families, qualifiers, values, timestamps
+// and labels, not what the client library needs to hold them.
+func estimate(r bigtable.Row) int64 {
+	n := len(r.Key())
+	for _, items := range r {
+		for i := range items {
+			n += len(items[i].Column) + len(items[i].Value) + cellOverhead
+			for _, l := range items[i].Labels {
+				n += len(l)
+			}
+		}
+	}
+	return int64(n)
+}
+
+func after(ranges []rowrange.Range, key string) []rowrange.Range {
+	var rest []rowrange.Range
+	for _, r := range ranges {
+		if r = r.After(key); !r.IsEmpty() {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// rowSet turns ranges, none of them empty, into the client's. An end k\x00 that is not
+// in the range becomes k, which is: interrupted after k, the client would ask for
+// (k, k\x00), which the service refuses.
+func rowSet(ranges []rowrange.Range) bigtable.RowSet {
+	list := make(bigtable.RowRangeList, len(ranges))
+	for i, r := range ranges {
+		if k, zero := strings.CutSuffix(r.End, "\x00"); zero && !r.EndClosed && k != "" {
+			r.End, r.EndClosed = k, true
+		}
+		switch {
+		case r.StartOpen && r.EndClosed:
+			list[i] = bigtable.NewOpenClosedRange(r.Start, r.End)
+		case r.StartOpen:
+			list[i] = bigtable.NewOpenRange(r.Start, r.End)
+		case r.EndClosed:
+			list[i] = bigtable.NewClosedRange(r.Start, r.End)
+		default:
+			list[i] = bigtable.NewClosedOpenRange(r.Start, r.End)
+		}
+	}
+	return list
+}

@@ -1,0 +1,202 @@
+package scanworker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// work is one task under its lease.
+type work struct {
+	*function
+	task    task.Scan
+	lease   *ledger.Lease
+	plan    *plan
+	summary *Summary
+	notes   int // failures logged
+}
+
+// hopeless is a failure that no other attempt can better: the split has failed.
+type hopeless struct{ err error }
+
+func (h *hopeless) Error() string { return h.err.Error() }
+func (h *hopeless) Unwrap() error { return h.err }
+
+// linger is how long a batch waits to be filled.
+const linger = 50 * time.Millisecond
+
+func (w *work) run(ctx context.Context) error {
+	slice, cancel := context.WithTimeout(ctx, w.cfg.Slice)
+	defer cancel()
+	defer context.AfterFunc(w.cfg.Stopping, cancel)()
+	result, err := w.relay(ctx, slice)
+	w.summary.Rows, w.summary.Records, w.summary.Dropped = result.Rows, result.Records, result.Dropped
+	return w.settle(ctx, result, err)
+}
+
+// relay moves rows until the split is read, the slice is over or something fails.
+func (w *work) relay(ctx, slice context.Context) (result relay.Result[unit], err error) {
+	if w.plan, err = w.function.plan(w.task.Name, w.task.Options); err != nil {
+		return result, &hopeless{fmt.Errorf("the pipeline file as it is now: %w", err)}
+	}
+	source := &source{name: w.plan.scan.Table.Name,
+		ranges: w.lease.Split().Remaining(), filter: w.plan.filter, skipLarge: w.skipLarge, bytes: &w.summary.Bytes,
+	}
+	left, limited := w.lease.Split().LimitLeft()
+	if len(source.ranges) == 0 || limited && left == 0 {
+		result.Done = true
+		return result, nil
+	}
+	source.limit = left
+	if source.table, err = w.cfg.Table(ctx, w.plan.scan); err != nil {
+		return result, err
+	}
+	sink, err := w.cfg.Sink(ctx, w.plan.scan)
+	if err != nil {
+		return result, err
+	}
+	return relay.Run(ctx, slice, relay.Job[unit]{
+		Source: source, Sink: sink, Size: unit.size, Map: w.records, GiveUp: w.giveUp,
+		Commit: func(ctx context.Context, last unit, c relay.Counts) error {
+			return w.lease.Commit(ctx, progress(last, true, c))
+		},
+		Held:    w.lease.Deadline,
+		MaxRows: w.plan.scan.Fetch.MaxRows, MaxBytes: w.plan.scan.Fetch.MaxBytes,
+		Linger: linger, CommitEvery: w.cfg.CommitEvery,
+	})
+}
+
+func progress(last unit, moved bool, c relay.Counts) ledger.Progress {
+	p := ledger.Progress{Counts: ledger.Counts(c)}
+	if moved {
+		p.Position = last.key
+	}
+	return p
+}
+
+// settling is how long the end of a task may take when its delivery has no time left.
+const settling = 5 * time.Second
+
+// settle makes the progress durable, gives the lease up and publishes what follows.
+func (w *work) settle(ctx context.Context, r relay.Result[unit], err error) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settling)
+		defer cancel()
+	}
+	p := progress(r.Last, r.Moved, r.Counts)
+	var end *hopeless
+	switch {
+	case errors.As(err, &end):
+		w.summary.Outcome, w.summary.Reason = OutcomeFailed, err
+		return w.finish(ctx, p, err)
+	case err != nil:
+		w.summary.Outcome, w.summary.Reason = OutcomeReturned, err
+		if errors.Is(err, ledger.ErrLost) {
+			return err
+		}
+		return errors.Join(err, w.lease.Release(ctx, p, err))
+	case r.Done:
+		w.summary.Outcome = OutcomeDone
+		return w.finish(ctx, p, nil)
+	}
+	return w.goOn(ctx, r, p)
+}
+
+// finish ends the split: done, or failed for a reason.
+func (w *work) finish(ctx context.Context, p ledger.Progress, cause error) error {
+	var next ledger.FollowUp
+	var err error
+	if cause != nil {
+		next, err = w.lease.Fail(ctx, p, cause)
+	} else {
+		next, err = w.lease.Finish(ctx, p)
+	}
+	if err == nil {
+		err = w.follow(ctx, w.task, next)
+	}
+	if err != nil {
+		w.summary.Outcome, w.summary.Reason = OutcomeReturned, err
+	}
+	return err
+}
+
+// goOn gives the split back and publishes the task that reads on.
+func (w *work) goOn(ctx context.Context, r relay.Result[unit], p ledger.Progress) error {
+	w.summary.Outcome = OutcomeContinued
+	var cause error
+	if !r.Moved && w.cfg.Stopping.Err() == nil {
+		cause = fmt.Errorf("no row arrived within %s", w.cfg.Slice)
+		w.summary.Reason = cause
+	}
+	err := w.lease.Release(ctx, p, cause)
+	if err == nil {
+		err = w.cfg.Tasks.Publish(ctx, scanjob.Task(w.lease.Split().Task, w.task.Name, w.task.Options))
+	}
+	if err != nil {
+		w.summary.Outcome, w.summary.Reason = OutcomeReturned, err
+	}
+	return err
+}
+
+// records makes the records of a row.
+func (w *work) records(u unit) ([]relay.Record, error) {
+	if u.row == nil {
+		return nil, nil
+	}
+	outs, err := w.plan.emit.Row(u.row)
+	if err != nil || len(outs) == 0 {
+		return nil, err
+	}
+	records := make([]relay.Record, len(outs))
+	for i, o := range outs {
+		records[i] = relay.Record{ID: w.id(u.key, o), Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes}
+	}
+	return records, nil
+}
+
+// id is a hash of the scan's id and the row key, and of the record's index where a row
+// may have several: each with its length before it, so that no two inputs are alike.
+func (w *work) id(key string, o mapping.Output) string {
+	b := make([]byte, 0, 256)
+	for _, part := range []string{w.task.Scan, key} {
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	if w.plan.emit.ForEach() {
+		b = binary.AppendUvarint(b, uint64(o.Index))
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
+}
+
+// explain says what reading has met, without the service's text, which may quote keys.
+func explain(err error, table string) error {
+	class := retry.Classify(err)
+	switch class.Verdict {
+	case retry.VerdictMissing:
+		return &hopeless{fmt.Errorf("reading table %s: %s: the table, or a family that the scan names, does not exist", table, class.Code)}
+	case retry.VerdictRejected:
+		return &hopeless{fmt.Errorf("reading table %s: %s: the service refuses the scan's filter or ranges", table, class.Code)}
+	}
+	return &readError{table: table, class: class}
+}
+
+// readError is a failure that may pass.
+type readError struct {
+	table string
+	class retry.Class
+}
+
+func (e *readError) Error() string { return fmt.Sprintf("reading table %s: %s", e.table, e.class.Code) }

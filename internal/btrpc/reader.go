@@ -1,0 +1,145 @@
+package btrpc
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+
+	"cloud.google.com/go/bigtable"
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/api/option"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Reader opens the official client of an instance: its merging of rows and its
+// resuming of broken streams are good. What it hides, a Watch shows. ctx must live as
+// long as the client does.
+func (d *Dialer) Reader(ctx context.Context, project, instance, appProfile string) (*bigtable.Client, error) {
+	interceptor := grpc.WithChainStreamInterceptor(watch)
+	opts := append(d.clientOptions(interceptor), option.WithGRPCConnectionPool(d.pool))
+	if d.emulator != "" {
+		conn, err := d.dialEmulator(interceptor)
+		if err != nil {
+			return nil, err
+		}
+		opts = []option.ClientOption{option.WithGRPCConn(conn)}
+	}
+	client, err := bigtable.NewClientWithConfig(ctx, project, instance, bigtable.ClientConfig{
+		AppProfile: appProfile, MetricsProvider: bigtable.NoopMetricsProvider{},
+		DisableSession: true, DisableDirectAccess: true, DisableDynamicChannelPool: true,
+	}, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to instance %s: %w", instance, err)
+	}
+	return client, nil
+}
+
+// Watch is what the official client neither takes nor gives of a read: a RowFilter as
+// it is, how far rows were scanned that the filter hides, and which row is too large.
+// It belongs to one ReadRows call at a time, whose attempts it follows.
+type Watch struct {
+	// Filter replaces the request's, where it is not nil. Read only.
+	Filter *bigtablepb.RowFilter
+	// Scanned is the highest key up to which the service has told that it has read,
+	// without a row.
+	Scanned string
+	// LargeRow is the key of the row over the 256 MiB that the service can read, at
+	// which the call has ended. Empty: it ended otherwise.
+	LargeRow string
+}
+
+type watchKey struct{}
+
+// Context returns the context to call ReadRows with.
+func (w *Watch) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, watchKey{}, w)
+}
+
+// watch is the interceptor of all streams of a Reader.
+func watch(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := streamer(ctx, desc, cc, method, opts...)
+	w, _ := ctx.Value(watchKey{}).(*Watch)
+	if w == nil || err != nil {
+		return stream, err
+	}
+	return &watched{ClientStream: stream, w: w}, nil
+}
+
+type watched struct {
+	grpc.ClientStream
+	w *Watch
+}
+
+// SendMsg puts the filter in.
+func (s *watched) SendMsg(m any) error {
+	if req, ok := m.(*bigtablepb.ReadRowsRequest); ok && s.w.Filter != nil {
+		req.Filter = s.w.Filter
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// RecvMsg notes what passes.
+func (s *watched) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil {
+		s.w.LargeRow = largeRow(err)
+		return err
+	}
+	if res, ok := m.(*bigtablepb.ReadRowsResponse); ok && len(res.LastScannedRowKey) > 0 {
+		s.w.Scanned = max(s.w.Scanned, string(res.LastScannedRowKey))
+	}
+	return nil
+}
+
+// largeRow reads the key out of the details that the service sends (as the Java client
+// does, LargeReadRowsResumptionStrategy).
+func largeRow(err error) string {
+	st, ok := status.FromError(err)
+	if !ok || len(st.Proto().GetDetails()) == 0 {
+		return ""
+	}
+	for _, d := range st.Details() {
+		info, ok := d.(*errdetails.ErrorInfo)
+		if !ok || info.GetReason() != "LargeRowReadError" {
+			continue
+		}
+		if key, err := base64.StdEncoding.DecodeString(info.GetMetadata()["rowKeyBase64Encoded"]); err == nil {
+			return string(key)
+		}
+	}
+	return ""
+}
+
+// Sample is a key that lies between two tablets, or the end of the table where Key is
+// empty. Bytes is about how much lies before it, from the start of the table; it never
+// falls from one sample to the next.
+type Sample struct {
+	Key   string
+	Bytes int64
+}
+
+// SampleRowKeys makes one attempt to sample the table's keys. Of a small table there
+// may be none. The official client leaves the offsets out.
+func (t *Table) SampleRowKeys(ctx context.Context, cc grpc.ClientConnInterface) ([]Sample, error) {
+	stream, err := bigtablepb.NewBigtableClient(cc).SampleRowKeys(metadata.NewOutgoingContext(ctx, t.header),
+		&bigtablepb.SampleRowKeysRequest{TableName: t.name, AppProfileId: t.profile})
+	if err != nil {
+		return nil, err
+	}
+	var samples []Sample
+	for {
+		res, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return samples, nil
+		case err != nil:
+			return nil, err
+		}
+		samples = append(samples, Sample{Key: string(res.GetRowKey()), Bytes: res.GetOffsetBytes()})
+	}
+}

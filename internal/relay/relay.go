@@ -1,0 +1,141 @@
+// Package relay guarantees that what comes from a source reaches a sink at least
+// once, in bounded memory: a position is committed only when everything up to it is
+// acknowledged, whatever was read ahead; a slow sink slows the source down; and
+// nothing is sent once the right to send it may be another's.
+//
+// Scans and change streams share it. It knows neither of them: a unit is a row or a
+// change, and its meaning is the caller's.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Record is what a sink takes.
+type Record struct {
+	// ID is the same in every replay of the record and differs from every other's.
+	ID string
+	// Body is a JSON text.
+	Body []byte
+	// OrderingKey is empty where the order does not matter.
+	OrderingKey string
+	// Attributes are read only: records may share them.
+	Attributes map[string]string
+}
+
+// Source yields units in order.
+type Source[U any] interface {
+	// Read calls yield with each unit, from one goroutine, until there are no more,
+	// yield returns false or ctx ends. What it has yielded before an error stands.
+	Read(ctx context.Context, yield func(U) bool) error
+}
+
+// Sink takes records. It is called by one goroutine at a time.
+type Sink interface {
+	// Send returns when every record is durable or will not be. The result is nil
+	// where all are, and else has an error for each: nil, a *Rejected, or why it is
+	// not known to be durable.
+	Send(ctx context.Context, records []Record) []error
+}
+
+// Rejected is a sink's verdict on one record: it will never take it. Reason quotes
+// nothing of the record.
+type Rejected struct{ Reason string }
+
+// Error implements error.
+func (r *Rejected) Error() string { return r.Reason }
+
+// ErrOvertaken: the time for which units may be sent is over.
+var ErrOvertaken = errors.New("what is left may be another's to send")
+
+// Failure is a unit that can never be delivered, or one of its records.
+type Failure[U any] struct {
+	Unit   U
+	Record *Record // nil: no record can be made of the unit
+	Err    error   // quotes nothing of the unit
+}
+
+// Size is what one unit counts.
+type Size struct {
+	Rows    int
+	Dropped int // rows in it that cannot be read and are left out
+	Bytes   int64
+}
+
+// Counts are of what is acknowledged.
+type Counts struct {
+	Rows    int64
+	Records int64 // that the sink took
+	Dropped int64 // rows or records that the failure policy took
+}
+
+// Job is one run of the relay.
+type Job[U any] struct {
+	Source Source[U]
+	Sink   Sink
+	// Size measures a unit.
+	Size func(U) Size
+	// Map returns the records of a unit, none for one that yields nothing. An error
+	// says that they can never be made.
+	Map func(U) ([]Record, error)
+	// GiveUp takes what can never be delivered. nil means that it is taken care of;
+	// an error stops the relay before the first of them.
+	GiveUp func(context.Context, []Failure[U]) error
+	// Commit makes durable that last and all before it are acknowledged. c is the
+	// total since Run was called.
+	Commit func(ctx context.Context, last U, c Counts) error
+	// Held returns until when units may be sent; a commit may move it. nil: for ever.
+	Held func() time.Time
+	// MaxRows and MaxBytes end a batch, whichever is reached first; one batch is sent
+	// while the next is being read. A unit over MaxBytes goes alone.
+	MaxRows  int
+	MaxBytes int64
+	// Linger is how long a batch waits to be filled.
+	Linger time.Duration
+	// CommitEvery is the shortest time between two commits.
+	CommitEvery time.Duration
+}
+
+// Result is how far Run has come. What is in it and was not committed yet is the
+// caller's to commit.
+type Result[U any] struct {
+	Last  U    // the last unit that is acknowledged, with all before it
+	Moved bool // there is such a unit
+	Counts
+	Done bool // the source has nothing more
+}
+
+// Run relays until the source has nothing more, slice ends, or something fails: the
+// end of slice ends the reading, and what was read is delivered still, under ctx. The
+// result holds beside an error too.
+func Run[U any](ctx, slice context.Context, j Job[U]) (Result[U], error) {
+	r := &run[U]{Job: j, committed: time.Now()}
+	reading, stop := context.WithCancel(slice)
+	defer context.AfterFunc(ctx, stop)()
+	q := newQueue(j.MaxRows, j.MaxBytes, j.Size)
+	whole := true // nothing that the source yielded was left out
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		q.finish(j.Source.Read(reading, func(u U) bool {
+			whole = reading.Err() == nil && q.put(reading, u)
+			return whole
+		}))
+	}()
+	err := r.drain(ctx, q)
+	stop()
+	<-ended
+	switch {
+	case err != nil:
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case q.err == nil && whole:
+		r.result.Done = true
+	case slice.Err() == nil: // else it is why, whatever the source made of it
+		err = fmt.Errorf("reading: %w", q.err)
+	}
+	return r.result, err
+}
