@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
@@ -31,35 +33,33 @@ const closeTimeout = 10 * time.Second
 // a Pub/Sub with its topics, and the function write behind a push subscription.
 type local struct {
 	bigtable string // host:port of the emulator
+	function string // URL of the function write
 	cloud    *localcloud.Cloud
 	events   *localcloud.Subscription
 	emulator *emulator.Emulator
+	logger   *slog.Logger
+	report   func(context.Context, write.Summary)
+	letters  *deadletter.Publisher
+	versions versions // of the function
 	closers  []func() error
 }
 
 // startLocal deploys p. report is told of each delivery.
 func startLocal(ctx context.Context, p *pipeline.Pipeline, logger *slog.Logger, report func(context.Context, write.Summary)) (_ *local, err error) {
-	l := &local{}
+	l := &local{logger: logger, report: report, versions: versions{grace: closeTimeout}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if err := l.startBigtable(); err != nil {
-		return nil, err
+	for _, step := range []func(context.Context, *pipeline.Pipeline) error{
+		l.startBigtable, l.startFunction, l.startPubSub, l.deploy, l.subscribe,
+	} {
+		if err := step(ctx, p); err != nil {
+			return nil, err
+		}
 	}
-	if err := l.createTables(ctx, p); err != nil {
-		return nil, err
-	}
-	if l.cloud, err = localcloud.New(localcloud.Options{Project: localProject, Logger: logger}); err != nil {
-		return nil, err
-	}
-	l.onClose(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		return l.cloud.Close(ctx)
-	})
-	return l, l.startWrite(ctx, p, logger, report)
+	return l, nil
 }
 
 // localProject is the project of the topics of a local deployment.
@@ -78,12 +78,12 @@ func (l *local) close() error {
 	return errors.Join(errs...)
 }
 
-func (l *local) startBigtable() error {
+func (l *local) startBigtable(ctx context.Context, _ *pipeline.Pipeline) error {
 	var err error
 	if l.emulator, err = emulator.New(emulator.Options{}); err != nil {
 		return fmt.Errorf("starting the emulator: %w", err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := listen(ctx)
 	if err != nil {
 		return errors.Join(fmt.Errorf("listening for the emulator: %w", err), l.emulator.Close())
 	}
@@ -99,42 +99,100 @@ func (l *local) startBigtable() error {
 	return nil
 }
 
-// startWrite puts the function write behind the push subscription of its topic.
-func (l *local) startWrite(ctx context.Context, p *pipeline.Pipeline, logger *slog.Logger, report func(context.Context, write.Summary)) error {
-	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: l.bigtable})
+func listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", "127.0.0.1:0")
+}
+
+// startFunction serves the function write over HTTP, of which deploy makes versions.
+func (l *local) startFunction(ctx context.Context, _ *pipeline.Pipeline) error {
+	l.onClose(l.versions.close)
+	listener, err := listen(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("listening for the function write: %w", err)
 	}
-	w, err := write.NewWriter(p, dialer, logger)
-	if err != nil {
+	l.function = "http://" + listener.Addr().String() + "/"
+	server := &http.Server{Handler: &l.versions, ReadHeaderTimeout: time.Minute}
+	var serving sync.WaitGroup
+	var served error
+	serving.Go(func() { served = server.Serve(listener) })
+	l.onClose(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		if err != nil {
+			err = errors.Join(err, server.Close())
+		}
+		serving.Wait()
+		if errors.Is(served, http.ErrServerClosed) {
+			return err
+		}
+		return errors.Join(err, served)
+	})
+	return nil
+}
+
+// startPubSub starts Pub/Sub, and what dead letters are published through.
+func (l *local) startPubSub(ctx context.Context, p *pipeline.Pipeline) error {
+	var err error
+	if l.cloud, err = localcloud.New(localcloud.Options{Project: localProject, Logger: l.logger}); err != nil {
 		return err
 	}
 	l.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		return w.Close(ctx)
+		return l.cloud.Close(ctx)
 	})
 	var client *pubsub.Client
 	if client, err = l.cloud.Client(ctx); err != nil {
 		return err
 	}
 	l.onClose(client.Close)
-	letters := deadletter.NewPublisher(client.Publisher(p.Name + "-dead-letter"))
-	l.onClose(letters.Close)
-	handler, err := write.New(write.Config{
-		Pipeline: p, Writer: w, DeadLetters: letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
-		Logger: logger, Now: time.Now, Report: report,
-	})
+	l.letters = deadletter.NewPublisher(client.Publisher(p.Name + "-dead-letter"))
+	l.onClose(l.letters.Close)
+	return nil
+}
+
+// deploy makes p's tables and serves deliveries by p from now on. Deliveries under way
+// end in the version they began in. After an error the version before stays.
+func (l *local) deploy(ctx context.Context, p *pipeline.Pipeline) error {
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: l.bigtable, CredentialsFile: p.CredentialsFile})
 	if err != nil {
 		return err
 	}
+	w, err := write.NewWriter(p, dialer, l.logger)
+	if err != nil {
+		return err
+	}
+	end := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		return w.Close(ctx)
+	}
+	handler, err := write.New(write.Config{
+		Pipeline: p, Writer: w, DeadLetters: l.letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
+		Logger: l.logger, Now: time.Now, Report: l.report,
+	})
+	if err == nil {
+		err = l.createTables(ctx, p)
+	}
+	if err != nil {
+		return errors.Join(err, end())
+	}
+	l.versions.replace(handler, end)
+	return nil
+}
+
+// subscribe makes p's topics, and the subscription that pushes events to the function.
+func (l *local) subscribe(ctx context.Context, p *pipeline.Pipeline) error {
 	subscription := localcloud.Events(p.Name)
-	subscription.Handler, subscription.Ordered = handler, p.Write.Ordered
+	subscription.Endpoint, subscription.Ordered = l.function, p.Write.Ordered
+	var err error
 	l.events, err = l.cloud.DeployWrite(ctx, p.Name, subscription)
 	return err
 }
 
-// createTables makes every table whose name the file says.
+// createTables makes every table whose name the file says, and what families it lacks.
 func (l *local) createTables(ctx context.Context, p *pipeline.Pipeline) error {
 	conn, err := l.emulator.Dial(ctx)
 	if err != nil {
@@ -147,7 +205,8 @@ func (l *local) createTables(ctx context.Context, p *pipeline.Pipeline) error {
 		if !t.IDFrom.IsZero() {
 			continue
 		}
-		s, err := schema(pipeline.TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID})
+		ref := pipeline.TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID}
+		s, err := schema(ref)
 		if err != nil {
 			return err
 		}
@@ -155,9 +214,35 @@ func (l *local) createTables(ctx context.Context, p *pipeline.Pipeline) error {
 			Parent: "projects/" + t.Project + "/instances/" + t.Instance, TableId: t.ID,
 			Table: &adminpb.Table{ColumnFamilies: s.Declared()},
 		})
-		if err != nil && status.Code(err) != codes.AlreadyExists {
+		if status.Code(err) == codes.AlreadyExists {
+			err = alterTable(ctx, admin, ref.String(), s.Declared())
+		}
+		if err != nil {
 			return fmt.Errorf("creating table %s: %w", t.Name, err)
 		}
 	}
 	return nil
+}
+
+// alterTable gives a table the declared families that it lacks, and those it has their
+// declared garbage collection. A family's aggregate type stays as it was made, and
+// families that are no longer declared keep their data.
+func alterTable(ctx context.Context, admin adminpb.BigtableTableAdminClient, name string, declared map[string]*adminpb.ColumnFamily) error {
+	table, err := admin.GetTable(ctx, &adminpb.GetTableRequest{Name: name, View: adminpb.Table_SCHEMA_VIEW})
+	if err != nil {
+		return err
+	}
+	req := &adminpb.ModifyColumnFamiliesRequest{Name: name}
+	for id, f := range declared {
+		m := &adminpb.ModifyColumnFamiliesRequest_Modification{Id: id}
+		if table.ColumnFamilies[id] == nil {
+			m.Mod = &adminpb.ModifyColumnFamiliesRequest_Modification_Create{Create: f}
+		} else {
+			m.Mod = &adminpb.ModifyColumnFamiliesRequest_Modification_Update{Update: f}
+			m.UpdateMask = &fieldmaskpb.FieldMask{Paths: []string{"gc_rule", "value_type"}}
+		}
+		req.Modifications = append(req.Modifications, m)
+	}
+	_, err = admin.ModifyColumnFamilies(ctx, req)
+	return err
 }

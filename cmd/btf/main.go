@@ -35,5 +35,6 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	cmd.AddCommand(demoCommand(), emulatorCommand())
+	cmd.AddCommand(initCommand(), lintCommand(), devCommand())
 	return cmd
 }

@@ -13,6 +13,9 @@ import (
 // plainEvery is how often progress is told where there is no terminal.
 const plainEvery = 2 * time.Second
 
+// unknownTotal is the total where nobody knows it.
+const unknownTotal = -1
+
 // progress tells how much of a total is done: a bar on a terminal, a line now and
 // then elsewhere.
 type progress struct {
@@ -40,10 +43,15 @@ func (p *progress) set(n int) {
 		_ = p.bar.Set(n)
 		return
 	}
-	if n == p.total || time.Since(p.told) >= plainEvery {
-		fmt.Fprintf(p.out, "%s: %d of %d\n", p.what, n, p.total)
-		p.told = time.Now()
+	if n != p.total && time.Since(p.told) < plainEvery {
+		return
 	}
+	p.told = time.Now()
+	if p.total == unknownTotal {
+		fmt.Fprintf(p.out, "%s: %d\n", p.what, n)
+		return
+	}
+	fmt.Fprintf(p.out, "%s: %d of %d\n", p.what, n, p.total)
 }
 
 // end leaves the line of the bar.

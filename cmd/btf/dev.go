@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+func devCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "dev -f FILE",
+		Short: "Run a pipeline on this machine, and again whenever its file changes",
+		Long: "Runs an embedded Bigtable with the file's tables, a Pub/Sub with its topics and the function\n" +
+			"write behind a push subscription, until interrupted. Prints the variables that point clients\n" +
+			"to them. When the file changes it is loaded again: what the next delivery meets is the new\n" +
+			"version. One that cannot be loaded is told of, and the version before stays. Data is gone\n" +
+			"when it ends.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := &dev{file: file, stdout: cmd.OutOrStdout(), tell: &teller{out: cmd.ErrOrStderr()}}
+			return d.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the pipeline file")
+	if err := cmd.MarkFlagRequired("file"); err != nil {
+		panic(err) // there is no such flag
+	}
+	return cmd
+}
+
+// dev is a pipeline that runs while its file is edited.
+type dev struct {
+	file     string
+	stdout   io.Writer
+	tell     *teller
+	local    *local
+	text     []byte // as it was loaded or refused last
+	pipeline *pipeline.Pipeline
+}
+
+// teller prints what happens, one line at a time, from any goroutine.
+type teller struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (t *teller) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.out.Write(b)
+}
+
+// line prints one line. A terminal that is gone is no reason to stop.
+func (t *teller) line(format string, args ...any) {
+	p := &printer{out: t}
+	p.printf(format+"\n", args...)
+}
+
+func (d *dev) run(ctx context.Context) (err error) {
+	w, err := watch(d.file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if d.text, err = os.ReadFile(d.file); err != nil {
+		return fmt.Errorf("reading the pipeline file: %w", err)
+	}
+	loaded, err := d.load(d.text)
+	if err != nil {
+		return err
+	}
+	d.pipeline = loaded.Pipeline
+	logger := slog.New(slog.NewTextHandler(d.tell, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if d.local, err = startLocal(ctx, d.pipeline, logger, d.report); err != nil {
+		return fmt.Errorf("starting %s: %w", d.file, err)
+	}
+	defer func() { err = errors.Join(err, d.local.close()) }()
+	if err := d.endpoints(); err != nil {
+		return err
+	}
+	return w.run(ctx, func() { d.reload(ctx) })
+}
+
+// load loads a text of the file and tells of its warnings.
+func (d *dev) load(text []byte) (*lint.Loaded, error) {
+	loaded, findings := loadPipeline(d.file, text)
+	if err := findings.Err(); err != nil {
+		return nil, err
+	}
+	if loaded.Pipeline.Write == nil {
+		return nil, fmt.Errorf("%s: no write section, and that is what runs here", d.file)
+	}
+	for _, f := range findings {
+		if f.Severity == lint.Warning {
+			d.tell.line("%s", f)
+		}
+	}
+	return loaded, nil
+}
+
+// endpoints prints how to reach the parts: variables on stdout, to be sourced by a
+// shell, and the rest for a reader.
+func (d *dev) endpoints() error {
+	p := &printer{out: d.stdout}
+	p.printf("export BIGTABLE_EMULATOR_HOST=%s\n", d.local.bigtable)
+	p.printf("export PUBSUB_EMULATOR_HOST=%s\n", d.local.cloud.Addr())
+	p.printf("export PUBSUB_PROJECT=%s\n", localProject)
+	for _, table := range d.pipeline.Tables {
+		if table.IDFrom.IsZero() {
+			d.tell.line("table %s", "projects/"+table.Project+"/instances/"+table.Instance+"/tables/"+table.ID)
+		}
+	}
+	name := d.pipeline.Name
+	d.tell.line("topic %s, whose messages go to the function write at %s", "projects/"+localProject+"/topics/"+name+"-events", d.local.function)
+	d.tell.line("running %s; change it and save, or end with Ctrl-C", d.file)
+	return p.err
+}
+
+// report tells of one delivery.
+func (d *dev) report(_ context.Context, s write.Summary) {
+	if s.Refused != nil {
+		d.tell.line("refused, and will come again: %s", s.Refused)
+		return
+	}
+	d.tell.line("delivered: %s, %s applied, %d skipped, %d failed, %d kept as dead letters",
+		plural(s.Records, "record"), plural(s.Applied, "row"), s.Skipped, s.Failed, s.DeadLettered)
+}
+
+// reload deploys the file's new text, or says why the version before stays.
+func (d *dev) reload(ctx context.Context) {
+	text, err := os.ReadFile(d.file)
+	if err == nil && bytes.Equal(text, d.text) {
+		return
+	}
+	if err == nil {
+		d.text = text
+		err = d.deploy(ctx, text)
+	}
+	if err == nil {
+		d.tell.line("reloaded %s", d.file)
+		return
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		d.tell.line("%s", line)
+	}
+	d.tell.line("kept the version before, which still runs")
+}
+
+func (d *dev) deploy(ctx context.Context, text []byte) error {
+	loaded, err := d.load(text)
+	if err != nil {
+		return err
+	}
+	p := loaded.Pipeline
+	switch {
+	case p.Name != d.pipeline.Name:
+		return fmt.Errorf("%s: the name is now %s: topics have the name they were made with, so start btf dev again", d.file, p.Name)
+	case p.Write.Ordered != d.pipeline.Write.Ordered:
+		return fmt.Errorf("%s: write.ordered changed: a subscription stays as it was made, so start btf dev again", d.file)
+	}
+	if err := d.local.deploy(ctx, p); err != nil {
+		return err
+	}
+	d.pipeline = p
+	return nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+func initCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "init NAME",
+		Short: "Write a first pipeline file, NAME.yaml, with a test that passes",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := initPipeline(args[0])
+			if err != nil {
+				return err
+			}
+			p := &printer{out: cmd.OutOrStdout()}
+			p.printf("wrote %s; next:\n  btf lint %[1]s\n  btf test %[1]s\n  btf dev -f %[1]s\n", file)
+			return p.err
+		},
+	}
+}
+
+// initPipeline writes NAME.yaml unless something of that name exists.
+func initPipeline(name string) (file string, err error) {
+	text, err := firstPipeline(name)
+	if err != nil {
+		return "", err
+	}
+	file = name + ".yaml"
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("%s exists: choose another name, or remove it first", file)
+	}
+	if err != nil {
+		return "", fmt.Errorf("writing the pipeline file: %w", err)
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("writing the pipeline file: %w", err)
+	}
+	return file, nil
+}
+
+// firstPipeline returns the text of a first file. What the parser says of the name
+// alone is the error.
+func firstPipeline(name string) (string, error) {
+	text := strings.ReplaceAll(firstFile, "NAME", name)
+	loaded, findings := lint.Load([]byte(text), pipeline.Options{File: "pipeline"})
+	if loaded != nil {
+		return text, nil
+	}
+	for _, f := range findings {
+		if f.Place == "name" {
+			return "", fmt.Errorf("NAME: %s", escaped(f.Message))
+		}
+	}
+	return "", fmt.Errorf("NAME: %q is no pipeline name: 2 to 17 lower-case letters, digits and dashes, a letter first and no dash last", name)
+}
+
+const firstFile = `# Orders from Pub/Sub, a row each in Bigtable: the newest state of every order.
+version: 1
+name: NAME
+bigtable: {project: my-project, instance: my-instance}
+
+tables:
+  orders:
+    create: if-needed
+    families:
+      cf:
+        gc: {maxVersions: 1}
+        columns: {status: string, total: int64}
+
+write:
+  format: json
+  mappings:
+    - name: order
+      table: orders
+      rowKey: key("order", event.customer, event.id)
+      timestamp: timestamp(event.updated_at)    # event time decides, also when events come late or twice
+      mutations:
+        - set:
+            cf:
+              status: event.status
+              total: int(event.total_cents)
+  onFailure: dead-letter                        # what can never be written goes to NAME-dead-letter
+
+tests:
+  - name: an order is one row
+    message:
+      data: {customer: acme, id: a-1, status: PAID, total_cents: 1250, updated_at: "2026-08-30T10:15:30.123Z"}
+    expect:
+      rows:
+        - table: orders
+          rowKey: order#acme#a-1
+          timestamp: "2026-08-30T10:15:30.123Z"
+          mutations:
+            - set: {cf: {status: PAID, total: 1250}}
+  - name: an order without a customer is refused
+    message: {data: {id: a-1, status: PAID, total_cents: 1250, updated_at: "2026-08-30T10:15:30.123Z"}}
+    expect: {rejected: [{mapping: order, at: rowKey, error: "no such key: customer"}]}
+`

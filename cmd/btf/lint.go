@@ -1,0 +1,189 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+func lintCommand() *cobra.Command {
+	var l linter
+	cmd := &cobra.Command{
+		Use:   "lint FILE…",
+		Short: "Check pipeline files and say what a second delivery does to each mapping's rows",
+		Long: "Reads, compiles and checks pipeline files without running them. Prints every fault, warning\n" +
+			"and note with its place, and for each mapping what a second delivery of a message does.\n" +
+			"Exits 1 where a file has an error; warnings and notes are for the reader to weigh.\n" +
+			"BIGTABLE_PROJECT and BIGTABLE_INSTANCE replace the file's defaults, as in a deployment.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			return l.run(files, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVar(&l.json, "json", false, "print one JSON array with an object for each file, grants and resources included")
+	cmd.Flags().BoolVar(&l.grants, "grants", false, "print the roles that the pipeline needs, by principal")
+	cmd.Flags().BoolVar(&l.resources, "resources", false, "print the services, topics, subscriptions and schedules that it needs")
+	return cmd
+}
+
+type linter struct{ json, grants, resources bool }
+
+// linted is what --json prints of a file. Its fields are a contract.
+type linted struct {
+	File      string          `json:"file"`
+	Pipeline  string          `json:"pipeline,omitempty"` // absent where the file cannot be read
+	Findings  []findingJSON   `json:"findings"`
+	Replays   []replayJSON    `json:"replays,omitempty"`
+	Grants    []lint.Grant    `json:"grants,omitempty"`
+	Resources *lint.Resources `json:"resources,omitempty"`
+
+	findings lint.Findings
+	replays  []lint.Replay
+}
+
+type findingJSON struct {
+	Severity lint.Severity `json:"severity"`
+	Rule     lint.Rule     `json:"rule"`
+	Line     int           `json:"line"`
+	Column   int           `json:"column"`
+	Place    string        `json:"place,omitempty"`
+	Message  string        `json:"message"`
+}
+
+type replayJSON struct {
+	Mapping string       `json:"mapping"`
+	Line    int          `json:"line"`
+	Column  int          `json:"column"`
+	Verdict lint.Verdict `json:"verdict"`
+	Meaning string       `json:"meaning"`
+}
+
+func (l *linter) run(files []string, stdout io.Writer) error {
+	all := make([]linted, len(files))
+	faulty, faults := 0, 0
+	for i, file := range files {
+		all[i] = lintFile(file)
+		if n := all[i].findings.Count(lint.Error); n > 0 {
+			faulty++
+			faults += n
+		}
+	}
+	if err := l.print(all, stdout); err != nil {
+		return err
+	}
+	if faults > 0 {
+		return fmt.Errorf("%s in %d of %d files", plural(faults, "error"), faulty, len(files))
+	}
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// loadPipeline reads a pipeline file as a deployment would.
+func loadPipeline(file string, data []byte) (*lint.Loaded, lint.Findings) {
+	return lint.Load(data, pipeline.Options{
+		File: file, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
+	})
+}
+
+func lintFile(file string) linted {
+	out := linted{File: file, Findings: []findingJSON{}}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		out.findings = lint.Findings{{Severity: lint.Error, Rule: lint.RuleParse, Pos: pipeline.Pos{File: file, Line: 1, Column: 1}, Message: err.Error()}}
+	} else {
+		var loaded *lint.Loaded
+		if loaded, out.findings = loadPipeline(file, data); loaded != nil {
+			out.Pipeline, out.replays = loaded.Pipeline.Name, loaded.Report.Replays
+			out.Grants, out.Resources = loaded.Report.Grants, &loaded.Report.Resources
+		}
+	}
+	for _, f := range out.findings {
+		out.Findings = append(out.Findings, findingJSON{f.Severity, f.Rule, f.Pos.Line, f.Pos.Column, f.Place, f.Message})
+	}
+	for _, r := range out.replays {
+		out.Replays = append(out.Replays, replayJSON{r.Mapping, r.Pos.Line, r.Pos.Column, r.Verdict, r.Verdict.Meaning()})
+	}
+	return out
+}
+
+func (l *linter) print(all []linted, stdout io.Writer) error {
+	if l.json {
+		enc := json.NewEncoder(stdout)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(all); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+		return nil
+	}
+	p := &printer{out: stdout}
+	for i := range all {
+		f := &all[i]
+		for _, finding := range f.findings {
+			p.printf("%s [%s]\n", finding, finding.Rule)
+		}
+		for _, r := range f.replays {
+			p.printf("%s: mapping %s: %s: %s\n", r.Pos, r.Mapping, r.Verdict, r.Verdict.Meaning())
+		}
+		if l.grants {
+			printGrants(p, f)
+		}
+		if l.resources && f.Resources != nil {
+			printResources(p, f.File, f.Resources)
+		}
+	}
+	return p.err
+}
+
+func printGrants(p *printer, f *linted) {
+	for _, g := range f.Grants {
+		p.printf("%s: grant %s: %s on %s %s: %s\n", f.File, g.Principal, g.Role, g.On.Kind, g.On.Name, g.Why)
+	}
+}
+
+func printResources(p *printer, file string, r *lint.Resources) {
+	for _, s := range r.Services {
+		p.printf("%s: service %s: function %s, handler %s, service %s\n", file, s.ID, s.Function, s.Budget, s.Timeout)
+	}
+	for _, topic := range r.Topics {
+		p.printf("%s: topic %s\n", file, topic)
+	}
+	for _, s := range r.Subscriptions {
+		p.printf("%s: subscription %s: %s\n", file, s.ID, describe(&s))
+	}
+	for _, s := range r.Schedules {
+		p.printf("%s: schedule %s: %q in %s, calls %s\n", file, s.ID, s.Cron, s.TimeZone, s.Service)
+	}
+}
+
+func describe(s *lint.Subscription) string {
+	text := fmt.Sprintf("of %s, ", s.Topic)
+	if s.Service == "" {
+		text += "to pull"
+	} else {
+		text += "pushes to " + s.Service
+	}
+	text += fmt.Sprintf(", deadline %s, kept %s", s.AckDeadline, s.Retention)
+	if s.MaxBackoff > 0 {
+		text += fmt.Sprintf(", again after %s to %s", s.MinBackoff, s.MaxBackoff)
+	}
+	if s.MaxAttempts > 0 {
+		text += fmt.Sprintf(", %d attempts, then to %s", s.MaxAttempts, s.DeadLetterTopic)
+	}
+	if s.Ordered {
+		text += ", ordered"
+	}
+	return text
+}

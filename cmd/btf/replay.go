@@ -1,0 +1,274 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/internal/writer"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+const (
+	// replayApply bounds how long one message's entries may take.
+	replayApply = 4 * time.Minute
+	// replayErrors bounds the messages whose failure is told one by one.
+	replayErrors = 20
+)
+
+func replayCommand() *cobra.Command {
+	var r replay
+	cmd := &cobra.Command{
+		Use:   "replay -f FILE",
+		Short: "Apply dead letters and undelivered messages as they were meant",
+		Long: "Pulls what the function write gave up on (subscription NAME-dead-letter) and what Pub/Sub gave up on\n" +
+			"(NAME-undelivered), applies it under the pipeline file with the ids and times of the original messages,\n" +
+			"and acknowledges what is applied. Everything else stays where it is. Exits 0 only if nothing failed.\n" +
+			"BIGTABLE_PROJECT, BIGTABLE_INSTANCE, PUBSUB_PROJECT and the emulators' variables mean what they mean\n" +
+			"for the function.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r.stdout, r.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return r.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&r.file, "file", "f", "", "the pipeline file (required)")
+	f.StringVar(&r.table, "table", "", "only what is for this table, by its name in the file")
+	f.StringVar(&r.errorText, "error", "", "only dead letters whose error contains this text")
+	f.StringVar(&r.since, "since", "", "only what was given up since then: a time (RFC 3339) or how long ago (24h)")
+	f.BoolVar(&r.dryRun, "dry-run", false, "print the mutations, apply and acknowledge nothing")
+	f.BoolVar(&r.newIDs, "new-ids", false, "replay undelivered messages under the ids that Pub/Sub gave them, although something depends on message.id")
+	// Not an error: the flag exists.
+	_ = cmd.MarkFlagRequired("file")
+	return cmd
+}
+
+type replay struct {
+	file, table, errorText, since string
+	dryRun, newIDs                bool
+	stdout, stderr                io.Writer
+
+	after  time.Time // what is older is left; zero: nothing is
+	reader *write.Replayer
+	writer *writer.Writer
+	told   atomic.Int64 // failures printed
+
+	mu     sync.Mutex // guards output and reader
+	counts replayCounts
+}
+
+// replayCounts is what became of the messages.
+type replayCounts struct{ replayed, filtered, failed int }
+
+func (r *replay) run(ctx context.Context) (err error) {
+	p, err := r.load()
+	if err != nil {
+		return err
+	}
+	if r.after, err = since(r.since, time.Now()); err != nil {
+		return err
+	}
+	if r.table != "" && !slices.ContainsFunc(p.Tables, func(t *pipeline.Table) bool { return t.Name == r.table }) {
+		return fmt.Errorf("--table %s: the pipeline file has no such table", r.table)
+	}
+	if r.reader, err = write.NewReplayer(p, mapping.ServiceLimits(), r.newIDs); err != nil {
+		return err
+	}
+	if err := r.connect(p); err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, r.writer.Close(ctx))
+	}()
+	project := cmp.Or(os.Getenv("PUBSUB_PROJECT"), os.Getenv("BIGTABLE_PROJECT"), p.Tables[0].Project)
+	client, err := pubsub.NewClient(ctx, project)
+	if err != nil {
+		return fmt.Errorf("connecting to Pub/Sub: %w", err)
+	}
+	defer client.Close()
+	if err := r.drain(ctx, client, project, p.Name); err != nil {
+		return err
+	}
+	return r.tell()
+}
+
+func (r *replay) load() (*pipeline.Pipeline, error) {
+	text, err := os.ReadFile(r.file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pipeline file: %w", err)
+	}
+	p, err := pipeline.Parse(text, pipeline.Options{
+		File: r.file, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p.Write == nil {
+		return nil, fmt.Errorf("%s has no write section: nothing of it can be replayed", r.file)
+	}
+	// What was rejected before may well be rejected again: that stops nothing here.
+	p.Write.Limits.ConsecutiveRejections = 0
+	return p, nil
+}
+
+func (r *replay) connect(p *pipeline.Pipeline) error {
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
+		Emulator: os.Getenv(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "bigtable-functions",
+	})
+	if err != nil {
+		return err
+	}
+	r.writer, err = write.NewWriter(p, dialer, slog.New(telemetry.NewHandler(r.stderr, slog.LevelWarn, "")))
+	return err
+}
+
+// since reads the flag: a time, or a duration before now; zero where it is empty.
+func since(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--since %s: neither a time as 2026-08-30T10:00:00Z nor a duration as 24h", text)
+	}
+	return t, nil
+}
+
+// drain replays both subscriptions.
+func (r *replay) drain(ctx context.Context, client *pubsub.Client, project, name string) error {
+	bar := newProgress(r.stderr, "replayed", unknownTotal)
+	defer bar.end()
+	for _, id := range []string{name + "-dead-letter", name + "-undelivered"} {
+		p := &puller{client: client.SubscriptionAdminClient, subscription: "projects/" + project + "/subscriptions/" + id}
+		err := p.run(ctx, func(m *push.Message) bool {
+			done := r.one(ctx, m)
+			if !r.dryRun {
+				r.mu.Lock()
+				bar.set(r.counts.replayed)
+				r.mu.Unlock()
+			}
+			return done
+		})
+		if err != nil {
+			return fmt.Errorf("replaying %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// one replays one message and reports whether it is done with.
+func (r *replay) one(ctx context.Context, m *push.Message) bool {
+	x, err := r.read(m)
+	if !r.wanted(x) {
+		r.count(func(n *replayCounts) { n.filtered++ })
+		return false
+	}
+	if err == nil && r.dryRun {
+		r.print(x)
+	}
+	if err == nil {
+		err = r.apply(ctx, x)
+	}
+	if err != nil {
+		r.count(func(n *replayCounts) { n.failed++ })
+		if n := r.told.Add(1); n <= replayErrors {
+			r.mu.Lock()
+			fmt.Fprintf(r.stderr, "message %s: %s\n", m.ID, oneLine(err))
+			r.mu.Unlock()
+		}
+		return false
+	}
+	r.count(func(n *replayCounts) { n.replayed++ })
+	return !r.dryRun
+}
+
+func (r *replay) read(m *push.Message) (*write.Replay, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reader.Read(m, time.Now())
+}
+
+func (r *replay) count(change func(*replayCounts)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.counts)
+}
+
+// wanted holds a message against the filters.
+func (r *replay) wanted(x *write.Replay) bool {
+	return (r.table == "" || slices.Contains(x.Tables, r.table)) &&
+		(r.errorText == "" || strings.Contains(x.Letter.Error, r.errorText)) &&
+		!x.Since.Before(r.after)
+}
+
+// apply applies the rows, and fails where something of the message is not written.
+func (r *replay) apply(ctx context.Context, x *write.Replay) error {
+	if len(x.Refused) > 0 && len(x.Rows) == 0 || r.dryRun {
+		return errors.Join(x.Refused...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, replayApply)
+	defer cancel()
+	return errors.Join(append(r.writer.Apply(ctx, x.Entries()), x.Refused...)...)
+}
+
+// print shows what a message would write.
+func (r *replay) print(x *write.Replay) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kind := cmp.Or(string(x.Letter.Kind), "undelivered")
+	fmt.Fprintf(r.stdout, "%s of message %s, published %s, given up %s", kind, x.Letter.MessageID,
+		x.Letter.PublishTime.Format(time.RFC3339Nano), x.Since.Format(time.RFC3339))
+	if x.Letter.Error != "" {
+		fmt.Fprintf(r.stdout, ": %q", x.Letter.Error)
+	}
+	fmt.Fprintln(r.stdout)
+	for _, row := range x.Rows {
+		fmt.Fprintf(r.stdout, "  %s %s\n", row.Table.Table, mapping.Key(row.Schema, row.Entry.RowKey))
+		for _, line := range mapping.Lines(row.Schema, row.Entry) {
+			fmt.Fprintf(r.stdout, "    %s\n", line)
+		}
+	}
+	if x.Skipped > 0 {
+		fmt.Fprintf(r.stdout, "  %d records are skipped\n", x.Skipped)
+	}
+}
+
+// tell ends with the counts; an error where something failed.
+func (r *replay) tell() error {
+	n := r.counts
+	did := "replayed and acknowledged"
+	if r.dryRun {
+		did = "would be replayed"
+	}
+	fmt.Fprintf(r.stderr, "%d messages %s, %d left by the filters, %d left because they cannot be applied\n", n.replayed, did, n.filtered, n.failed)
+	if n.failed > 0 {
+		return fmt.Errorf("%d messages cannot be applied and stay where they are", n.failed)
+	}
+	return nil
+}
+
+// oneLine joins the lines of an error.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

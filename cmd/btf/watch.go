@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// settle is how long a file must be left alone before it counts as changed: an editor
+// empties it first, and writes or renames after.
+const settle = 50 * time.Millisecond
+
+// watcher tells of changes of one file.
+type watcher struct {
+	name string
+	fs   *fsnotify.Watcher
+}
+
+// watch begins to watch a file. Its directory is what is watched: many editors replace
+// the file by another, and the new one would go unseen.
+func watch(file string) (*watcher, error) {
+	name, err := filepath.Abs(file)
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", file, err)
+	}
+	fs, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", file, err)
+	}
+	if err := fs.Add(filepath.Dir(name)); err != nil {
+		return nil, fmt.Errorf("watching %s: %w", file, errors.Join(err, fs.Close()))
+	}
+	return &watcher{name: name, fs: fs}, nil
+}
+
+func (w *watcher) close() error { return w.fs.Close() }
+
+// run calls changed after each change, until ctx ends or watching fails. A file that
+// is moved away and back is a change too; whether its content is new is for the caller.
+func (w *watcher) run(ctx context.Context, changed func()) error {
+	timer := time.NewTimer(settle)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case event := <-w.fs.Events:
+			if event.Name == w.name && event.Op != fsnotify.Chmod {
+				timer.Reset(settle)
+			}
+		case <-timer.C:
+			changed()
+		case err := <-w.fs.Errors:
+			return fmt.Errorf("watching %s: %w", w.name, err)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
