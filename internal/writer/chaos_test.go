@@ -88,7 +88,7 @@ func (f *faulty) answer(_ int, r *bigtablepb.MutateRowsRequest, out bigtablepb.B
 //
 // covers: SNK-35, FAIL-20
 func TestPromisesHoldUnderFaults(t *testing.T) {
-	seeds := 15
+	seeds := 10
 	if os.Getenv("BTF_SOAK") != "" {
 		seeds = 2000
 	}

@@ -46,6 +46,12 @@ func (c counted) Close() error {
 	return c.Conn.Close()
 }
 
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
 func at(instance, table, key string) Entry {
 	return setIn(pipeline.TableRef{Project: "p", Instance: instance, Table: table}, key)
 }
@@ -109,8 +115,8 @@ func TestTheClientUsedLeastRecentlyMakesRoom(t *testing.T) {
 		if c.most > 3 {
 			t.Errorf("%d connections at once", c.most)
 		}
-		if err := w.Close(within(t, time.Minute)); err != nil || c.open != 0 {
-			t.Errorf("%d connections left: %v", c.open, err)
+		if err := w.Close(within(t, time.Minute)); err != nil || c.count() != 0 {
+			t.Errorf("%d connections left: %v", c.count(), err)
 		}
 	})
 }
@@ -131,13 +137,13 @@ func TestIdleTablesAndClientsAreDropped(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if st := w.Stats(); st.Tables != 1 || st.Clients != 1 || c.open != 1 {
-			t.Errorf("%+v, %d connections", st, c.open)
+		if st := w.Stats(); st.Tables != 1 || st.Clients != 1 || c.count() != 1 {
+			t.Errorf("%+v, %d connections", st, c.count())
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		if st := w.Stats(); st.Tables != 0 || st.Clients != 0 || c.open != 0 {
-			t.Errorf("%+v, %d connections", st, c.open)
+		if st := w.Stats(); st.Tables != 0 || st.Clients != 0 || c.count() != 0 {
+			t.Errorf("%+v, %d connections", st, c.count())
 		}
 		wantApplied(t, w.Apply(within(t, time.Minute), []Entry{at("i", "a", "2")})) // made again
 	})

@@ -84,7 +84,7 @@ func (c *catalogue) modifyFamilies(_ int, r *adminpb.ModifyColumnFamiliesRequest
 	for _, m := range r.Modifications {
 		c.families[m.Id] = m.GetCreate()
 	}
-	return &adminpb.Table{ColumnFamilies: c.families}, nil
+	return &adminpb.Table{ColumnFamilies: maps.Clone(c.families)}, nil
 }
 
 func in(family, key string) Entry {
