@@ -36,5 +36,6 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.SetErr(stderr)
 	cmd.AddCommand(demoCommand(), emulatorCommand())
 	cmd.AddCommand(initCommand(), lintCommand(), devCommand())
+	cmd.AddCommand(replayCommand())
 	return cmd
 }

@@ -28,23 +28,21 @@ type puller struct {
 	client       *apiv1.SubscriptionAdminClient
 	subscription string
 	left         map[string]string // message id → ack id
+	done         map[string]bool   // acknowledged, by message id
 }
 
 // run calls done for each message, several at a time, until no new one comes.
 func (p *puller) run(ctx context.Context, done func(*push.Message) bool) (err error) {
-	p.left = map[string]string{}
+	p.left, p.done = map[string]string{}, map[string]bool{}
 	defer func() { err = errors.Join(err, p.release()) }()
 	for quiet := 0; quiet < pullQuiet; {
 		messages, err := p.pull(ctx)
 		if err != nil {
 			return err
 		}
-		fresh := messages[:0]
-		for _, m := range messages {
-			if _, seen := p.left[m.Message.MessageId]; !seen {
-				fresh = append(fresh, m)
-			}
-			p.left[m.Message.MessageId] = m.AckId
+		fresh, err := p.sift(ctx, messages)
+		if err != nil {
+			return err
 		}
 		if len(fresh) == 0 {
 			quiet++
@@ -70,6 +68,32 @@ func (p *puller) pull(ctx context.Context) ([]*pubsubpb.ReceivedMessage, error) 
 		return nil, err
 	}
 	return r.ReceivedMessages, p.hold(ctx, r.ReceivedMessages, pullHold)
+}
+
+// sift returns the messages that are new. One that is done with and comes nevertheless
+// is acknowledged again, and not applied again.
+func (p *puller) sift(ctx context.Context, messages []*pubsubpb.ReceivedMessage) ([]*pubsubpb.ReceivedMessage, error) {
+	var fresh []*pubsubpb.ReceivedMessage
+	var again []string
+	for _, m := range messages {
+		id := m.Message.MessageId
+		if p.done[id] {
+			again = append(again, m.AckId)
+			continue
+		}
+		if _, seen := p.left[id]; !seen {
+			fresh = append(fresh, m)
+		}
+		p.left[id] = m.AckId
+	}
+	return fresh, p.acknowledge(ctx, again)
+}
+
+func (p *puller) acknowledge(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return p.client.Acknowledge(ctx, &pubsubpb.AcknowledgeRequest{Subscription: p.subscription, AckIds: ids})
 }
 
 // hold keeps messages from being delivered again for a time; none gives them back.
@@ -104,12 +128,10 @@ func (p *puller) handle(ctx context.Context, messages []*pubsubpb.ReceivedMessag
 		if finished[i] {
 			ids = append(ids, m.AckId)
 			delete(p.left, m.Message.MessageId)
+			p.done[m.Message.MessageId] = true
 		}
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	return p.client.Acknowledge(ctx, &pubsubpb.AcknowledgeRequest{Subscription: p.subscription, AckIds: ids})
+	return p.acknowledge(ctx, ids)
 }
 
 // release gives back what is left, also when the run was interrupted.

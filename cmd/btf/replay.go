@@ -16,6 +16,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
@@ -157,26 +158,34 @@ func since(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// drain replays both subscriptions.
+// drain replays both subscriptions, side by side.
 func (r *replay) drain(ctx context.Context, client *pubsub.Client, project, name string) error {
 	bar := newProgress(r.stderr, "replayed", unknownTotal)
 	defer bar.end()
+	g, ctx := errgroup.WithContext(ctx)
 	for _, id := range []string{name + "-dead-letter", name + "-undelivered"} {
 		p := &puller{client: client.SubscriptionAdminClient, subscription: "projects/" + project + "/subscriptions/" + id}
-		err := p.run(ctx, func(m *push.Message) bool {
-			done := r.one(ctx, m)
-			if !r.dryRun {
-				r.mu.Lock()
-				bar.set(r.counts.replayed)
-				r.mu.Unlock()
+		g.Go(func() error {
+			err := p.run(ctx, func(m *push.Message) bool {
+				done := r.one(ctx, m)
+				r.progress(bar)
+				return done
+			})
+			if err != nil {
+				return fmt.Errorf("replaying %s: %w", id, err)
 			}
-			return done
+			return nil
 		})
-		if err != nil {
-			return fmt.Errorf("replaying %s: %w", id, err)
-		}
 	}
-	return nil
+	return g.Wait()
+}
+
+func (r *replay) progress(bar *progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.dryRun {
+		bar.set(r.counts.replayed)
+	}
 }
 
 // one replays one message and reports whether it is done with.
