@@ -113,14 +113,40 @@ func Load(data []byte, o pipeline.Options) (*Loaded, Findings) {
 	if err != nil {
 		return nil, faults(err, RuleParse)
 	}
-	var w *mapping.Write
-	if p.Write != nil {
-		if w, err = mapping.Compile(p, mapping.ServiceLimits()); err != nil {
-			return nil, faults(err, RuleCompile)
-		}
+	w, err := compile(p)
+	if err != nil {
+		return nil, faults(err, RuleCompile)
 	}
 	report := Check(p, w)
 	return &Loaded{Pipeline: p, Write: w, Report: report}, report.Findings
+}
+
+// compile compiles every expression and filter. The error joins all faults.
+func compile(p *pipeline.Pipeline) (*mapping.Write, error) {
+	var w *mapping.Write
+	var errs []error
+	if p.Write != nil {
+		var err error
+		w, err = mapping.Compile(p, mapping.ServiceLimits())
+		errs = append(errs, err)
+	}
+	for _, s := range p.Scans {
+		_, err := mapping.CompileEmit(s)
+		errs = append(errs, err)
+		if _, err := mapping.ReadFilter(s); err != nil {
+			errs = append(errs, filterError(s, err))
+		}
+	}
+	return w, errors.Join(errs...)
+}
+
+// filterError places what is wrong with a scan's cells.
+func filterError(s *pipeline.Scan, err error) error {
+	pos, place := s.Pos, "scans."+s.Name+".cells"
+	if s.Cells.Filter != "" {
+		pos, place = s.Cells.FilterPos, place+".filter"
+	}
+	return &pipeline.Error{Pos: pos, Place: place, Message: strings.TrimPrefix(err.Error(), pos.String()+": ")}
 }
 
 // faults takes apart what Parse or Compile returned.

@@ -220,3 +220,28 @@ func TestFaultsOfExpressionsAreListedByPlace(t *testing.T) {
 		t.Errorf("as one error: %v", err)
 	}
 }
+
+func TestFaultsOfScansAreListedWithThoseOfMappings(t *testing.T) {
+	file := fmt.Sprintf(rig, "format: json", "timestamp: evnt.at", "- deleteRow: true") + `scans:
+  archive:
+    table: orders
+    cells: {filter: 'no_such_filter: 1'}
+    emit: {id: rowKey, status: row.cg.status, more: nothing}
+    to: {log: {}}
+`
+	l, findings := Load([]byte(file), pipeline.Options{File: "f"})
+	if l != nil {
+		t.Fatal("it loads")
+	}
+	var places []string
+	for _, f := range findings {
+		places = append(places, fmt.Sprintf("%d %s", f.Pos.Line, f.Place))
+	}
+	want := []string{"20 write.mappings[0].timestamp", "26 scans.archive.cells.filter", "27 scans.archive.emit.status", "27 scans.archive.emit.more"}
+	if strings.Join(places, ", ") != strings.Join(want, ", ") {
+		t.Errorf("faults at %q, want %q\n%v", places, want, findings.Err())
+	}
+	if strings.Count(findings[1].Message, "f:26") > 0 {
+		t.Errorf("says its place twice: %s", findings[1])
+	}
+}
