@@ -10,14 +10,57 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 )
 
 // Record is one record of a message. Value is nil, bool, int64, uint64, float64,
-// string, []any or map[string]any.
+// string, []any or map[string]any; the data of a CloudEvent may also be []byte.
 type Record struct {
 	Value any
 	Raw   []byte // as received; shares memory with the message
-	Err   error  // why it cannot be decoded; Value is nil then
+	Entry *Entry // format mutation: the entry to apply, and no Value
+	Err   error  // why it cannot be decoded; Value and Entry are nil then
+
+	letter     *deadletter.Letter // format mutation: what the message is
+	attributes map[string]string  // of a CloudEvent in binary mode, which Raw lacks
+}
+
+// Keep fills in the part of a dead letter from which alone the record can be read
+// again: its kind and data, and for a record that is a dead letter already, all that
+// this one says of its origin.
+func (r *Record) Keep(l *deadletter.Letter) {
+	switch {
+	case r.letter != nil:
+		l.Kind, l.Table, l.Mapping, l.Data = r.letter.Kind, r.letter.Table, r.letter.Mapping, r.letter.Data
+		if r.letter.MessageID != "" {
+			l.MessageID, l.PublishTime = r.letter.MessageID, r.letter.PublishTime
+		}
+	case r.attributes != nil:
+		l.Kind, l.Data = deadletter.KindRecord, structured(r.attributes, r.Raw)
+	default:
+		l.Kind, l.Data = deadletter.KindRecord, r.Raw
+	}
+}
+
+// Decode cuts a message into records.
+type Decode func(data []byte, attributes map[string]string) []Record
+
+// ByFormat returns the Decode of a format by its name in the pipeline file: json,
+// ndjson, cloudevent or mutation. It is safe for concurrent use.
+func ByFormat(format string) (Decode, error) {
+	d := &Decoder{}
+	switch format {
+	case "json":
+		return func(data []byte, _ map[string]string) []Record { return d.JSON(data) }, nil
+	case "ndjson":
+		return func(data []byte, _ map[string]string) []Record { return d.NDJSON(data) }, nil
+	case "cloudevent":
+		return d.CloudEvents, nil
+	case "mutation":
+		return Mutation, nil
+	}
+	return nil, fmt.Errorf("no such format: %s", format)
 }
 
 // Decoder cuts messages into records. The zero value is ready; it may be used by

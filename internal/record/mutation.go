@@ -1,0 +1,46 @@
+package record
+
+import (
+	"errors"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+)
+
+// Entry is an entry that a message carries ready-made.
+type Entry struct {
+	Table   string // full resource name
+	Mapping string // the mapping that made it once; may be empty
+	Row     *bigtablepb.MutateRowsRequest_Entry
+	Unless  *bigtablepb.RowFilter // not nil: apply only where it matches nothing
+}
+
+// Mutation reads a message that is a dead letter of kind entry or check-and-mutate. A
+// letter of another kind holds nothing that could be applied without a mapping, and is
+// a record with an error.
+func Mutation(data []byte, attributes map[string]string) []Record {
+	r := Record{Raw: data}
+	letter, err := deadletter.Decode(data, attributes)
+	if errors.Is(err, deadletter.ErrNoLetter) {
+		r.Err = errors.New("the message is no mutation: one has the attributes kind, table and time of a dead letter")
+		return []Record{r}
+	}
+	if err != nil {
+		r.Err = err
+		return []Record{r}
+	}
+	r.letter = &letter
+	switch letter.Kind {
+	case deadletter.KindRecord:
+		r.Err = errors.New("a dead letter of kind record holds no mutation: send it to the pipeline whose mapping refused it")
+	case deadletter.KindOutput:
+		r.Err = errors.New("a dead letter of kind output holds no mutation: it belongs to a scan or change stream")
+	default:
+		e := &Entry{Table: letter.Table, Mapping: letter.Mapping}
+		if e.Row, e.Unless, r.Err = letter.Row(); r.Err == nil {
+			r.Entry = e
+		}
+	}
+	return []Record{r}
+}
