@@ -1,0 +1,154 @@
+package write_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator"
+)
+
+const twoTablesFile = `
+version: 1
+name: pair
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  slow: {families: {cf: {}}}
+  quick: {families: {cf: {}}}
+write:
+  format: json
+  mappings:
+    - name: slow
+      when: event.to == "slow"
+      table: slow
+      rowKey: event.id
+      mutations: [{set: {cf: {v: event.id}}}]
+    - name: quick
+      when: event.to == "quick"
+      table: quick
+      rowKey: event.id
+      mutations: [{set: {cf: {v: event.id}}}]
+`
+
+// push delivers one event to the first instance and returns the answer.
+func (w *world) push(id string, data []byte) int {
+	body, err := json.Marshal(map[string]any{
+		"message":      map[string]any{"data": data, "messageId": id, "publishTime": "2026-08-30T10:15:31.456Z"},
+		"subscription": "projects/my-project/subscriptions/pair-events",
+	})
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	r, err := http.NewRequest(http.MethodPost, "http://function.local/", nil)
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	r.Header.Set("Content-Type", "application/json")
+	status, _ := w.nodes[0].serve(r, body)
+	return status
+}
+
+// answers are the answers of deliveries and when they came.
+type answers struct {
+	mu       sync.Mutex
+	wg       sync.WaitGroup
+	statuses map[int]int
+	first    time.Time // acknowledgement
+	last     time.Time
+}
+
+func (a *answers) add(status int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.statuses == nil {
+		a.statuses = map[int]int{}
+	}
+	a.statuses[status]++
+	if a.last = time.Now(); a.first.IsZero() && status == http.StatusNoContent {
+		a.first = a.last
+	}
+}
+
+func (w *world) flood(a *answers, to string, n int) {
+	for i := range n {
+		id := fmt.Sprintf("%s-%d", to, i)
+		a.wg.Go(func() { a.add(w.push(id, fmt.Appendf(nil, `{"to":%q,"id":%q}`, to, id))) })
+	}
+}
+
+// longestProbe is how late the end of an outage is seen: the longest pause between
+// attempts, with its jitter, and what the calls take.
+const longestProbe = 10*time.Second + 200*time.Millisecond
+
+// One table that does not answer for a minute holds up its own events only, and these no
+// longer than until it is asked again.
+//
+// covers: SNK-22, SNK-25, SNK-34
+func TestATableThatDoesNotAnswerForAMinuteHoldsUpOnlyItself(t *testing.T) {
+	for name, fault := range map[string]emulator.Fault{
+		"silent":      {Method: "MutateRows", Table: instance + "/tables/slow", Hang: true},
+		"unavailable": {Method: "MutateRows", Table: instance + "/tables/slow", Code: codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+				defer w.close()
+				outage := w.emulator.Inject(fault)
+				start := time.Now()
+				var slow, quick answers
+				const events = 3000 // more than one table may hold
+				w.flood(&slow, "slow", events)
+				time.Sleep(10 * time.Second)
+				w.flood(&quick, "quick", events)
+				quick.wg.Wait()
+				if quick.statuses[http.StatusNoContent] != events || quick.last.Sub(start) > 20*time.Second {
+					t.Errorf("the other table: %v, the last after %v", quick.statuses, quick.last.Sub(start))
+				}
+				time.Sleep(time.Minute - time.Since(start))
+				w.emulator.RemoveFault(outage)
+				answers := time.Now()
+				slow.wg.Wait()
+				if slow.statuses[http.StatusNoContent] != events {
+					t.Errorf("the slow table: %v", slow.statuses)
+				}
+				if late := slow.first.Sub(answers); late < 0 || late > longestProbe {
+					t.Errorf("first acknowledged %v after the table answers again", late)
+				}
+				if n := len(w.read("slow")) + len(w.read("quick")); n != 2*events {
+					t.Errorf("%d rows", n)
+				}
+			})
+		})
+	}
+}
+
+// A table that never answers ends in refusals before the function's timeout, and its
+// deliveries in 429 or 503.
+//
+// covers: SNK-34
+// issue-row: 23
+func TestATableThatNeverAnswersEndsInRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+		defer w.close()
+		w.emulator.Inject(emulator.Fault{Method: "MutateRows", Hang: true})
+		start := time.Now()
+		var slow answers
+		w.flood(&slow, "slow", 3000)
+		slow.wg.Wait()
+		if slow.statuses[http.StatusTooManyRequests] == 0 || slow.statuses[http.StatusServiceUnavailable] == 0 || len(slow.statuses) != 2 {
+			t.Errorf("%v", slow.statuses)
+		}
+		if took := slow.last.Sub(start); took > 270*time.Second {
+			t.Errorf("the last refusal after %v, the service's timeout is 290 s", took)
+		}
+	})
+}
