@@ -3,7 +3,9 @@ package emulator_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,33 +53,43 @@ func (d draw) ts() int64 { return 1000 * rapid.Int64Range(0, 3).Draw(d.T, "ts") 
 // mutation draws a mutation and the deviations that it causes.
 func (d draw) mutation() (*bigtablepb.Mutation, string) {
 	f, q := d.family(), []byte(d.qualifier())
-	switch rapid.IntRange(0, 24).Draw(d.T, "mutation") {
-	case 0, 1:
+	if d.one("flaw", 20) {
+		return d.flawed(f)
+	}
+	switch rapid.IntRange(0, 15).Draw(d.T, "mutation") {
+	case 0:
 		return deleteFromRow(), ""
-	case 2, 3:
+	case 1:
 		return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_DeleteFromFamily_{DeleteFromFamily: &bigtablepb.Mutation_DeleteFromFamily{FamilyName: f}}}, ""
-	case 4, 5:
-		m := deleteFromColumn(f, d.ts(), 4000+d.ts())
+	case 2, 3:
+		from := d.ts()
+		m := deleteFromColumn(f, from, from+1000+d.ts())
 		m.GetDeleteFromColumn().ColumnQualifier = q
 		return m, ""
-	case 6:
+	case 4:
 		m := deleteFromColumn(f, 0, 0)
 		m.GetDeleteFromColumn().ColumnQualifier = q
 		return m, ""
-	case 7, 8, 9:
+	case 5, 6:
 		return addToCell("sum", d.ts(), rapid.Int64().Draw(d.T, "n")), ""
-	case 10:
-		return setCell("nope", "q", 0, d.value()), "family"
-	case 11:
-		return setCell(f, "q", rapid.SampledFrom([]int64{1, 999, -2, -1001}).Draw(d.T, "bad"), d.value()), "timestamp"
-	case 12:
-		return setCell("sum", "q", d.ts(), make([]byte, 8)), "aggregate-set"
-	case 13:
-		return addToCell(f, 0, 1), "aggregate-add-elsewhere"
-	case 14:
-		return deleteFromColumn(f, 2000, 1000), "delete-range-unchecked"
 	default:
 		return setCell(f, string(q), d.ts(), d.value()), ""
+	}
+}
+
+// flawed draws a mutation that one side refuses, and the deviation.
+func (d draw) flawed(f string) (*bigtablepb.Mutation, string) {
+	switch rapid.IntRange(0, 4).Draw(d.T, "flawed") {
+	case 0:
+		return setCell("nope", "q", 0, d.value()), "family"
+	case 1:
+		return setCell(f, "q", rapid.SampledFrom([]int64{1, 999, -2, -1001}).Draw(d.T, "bad"), d.value()), "timestamp"
+	case 2:
+		return setCell("sum", "q", d.ts(), make([]byte, 8)), "aggregate-set"
+	case 3:
+		return addToCell(f, 0, 1), "aggregate-add-elsewhere"
+	default:
+		return deleteFromColumn(f, 2000, 1000), "delete-range-unchecked"
 	}
 }
 
@@ -329,6 +341,9 @@ func compareWithBttest(t *testing.T, known map[string]bool) {
 	rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 		n++
 		theirs, ours := newSide(t, theirConn, fmt.Sprint("o", n)), newSide(t, f.conn, fmt.Sprint("o", n))
+		seed := rapid.Uint64().Draw(rt, "seed")
+		theirs.fill(t, seed)
+		ours.fill(t, seed)
 		for range rapid.IntRange(1, 25).Draw(rt, "requests") {
 			r := draw{rt}.request()
 			time.Sleep(time.Duration(rapid.IntRange(0, 2).Draw(rt, "ms")) * time.Millisecond)
@@ -339,7 +354,7 @@ func compareWithBttest(t *testing.T, known map[string]bool) {
 					rt.Fatalf("%s is not in the table of deviations", id)
 				}
 			}
-			if got != want && len(r.may) == 0 {
+			if got != want && !r.mayDiffer(got) {
 				rt.Fatalf("%s\nours   %q\nbttest %q", r.what, got, want)
 			}
 			after := ours.contents(t.Context())
@@ -354,6 +369,25 @@ func compareWithBttest(t *testing.T, known map[string]bool) {
 			}
 		}
 	})
+}
+
+// fill writes rows with several versions of several columns.
+func (s *side) fill(t *testing.T, seed uint64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for _, key := range []string{"k", "k\x00", "l", "m", "\xff"} {
+		var muts []*bigtablepb.Mutation
+		for range random.IntN(12) {
+			value := []string{"", "v", "w", "12345678", "\x00\xff"}[random.IntN(5)]
+			muts = append(muts, setCell([]string{"a", "b"}[random.IntN(2)], []string{"", "q", "r\xff"}[random.IntN(3)], 1000*random.Int64N(4), []byte(value)))
+		}
+		if len(muts) == 0 {
+			continue
+		}
+		if answer := s.mutateRow(t.Context(), key, muts...); answer != "OK" {
+			t.Fatal(answer)
+		}
+	}
 }
 
 func bttestInMemory(t *testing.T) *grpc.ClientConn {
@@ -373,6 +407,17 @@ func bttestInMemory(t *testing.T) *grpc.ClientConn {
 		s.Close()
 	})
 	return conn
+}
+
+// mayDiffer reports whether a deviation explains an answer of ours that is not
+// bttest's: nearly all are that we refuse what it takes.
+func (r request) mayDiffer(ours string) bool {
+	for _, id := range []string{"filter-strip-label", "samples", "family-drop-missing"} {
+		if slices.Contains(r.may, id) {
+			return true
+		}
+	}
+	return len(r.may) > 0 && refusedAnswer(ours)
 }
 
 func refusedAnswer(answer string) bool {
