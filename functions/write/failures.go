@@ -7,11 +7,9 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/record"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
-
-// errUnmatched is why a record that no mapping takes is not written.
-var errUnmatched = errors.New("no mapping takes the record")
 
 // failure is a record or a row that can never be written.
 type failure struct {
@@ -72,24 +70,25 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 func (f *function) unwritable(d *delivery, result *mapping.Result) []failure {
 	var out []failure
 	for _, r := range result.Rejected {
-		out = append(out, failure{letter: f.letter(d, d.records[r.Record].Raw, r.Mapping, r), reason: r})
+		out = append(out, failure{letter: f.letter(d, &d.records[r.Record], r.Mapping, r), reason: r})
 	}
 	for _, i := range result.Unmatched {
-		out = append(out, failure{letter: f.letter(d, d.records[i].Raw, "", errUnmatched), reason: errUnmatched, unmatched: true})
+		out = append(out, failure{letter: f.letter(d, &d.records[i], "", mapping.ErrUnmatched), reason: mapping.ErrUnmatched, unmatched: true})
 	}
 	return out
 }
 
 // letter keeps a record as it was received.
-func (f *function) letter(d *delivery, raw []byte, mapping string, reason error) deadletter.Letter {
-	return deadletter.Letter{
-		Kind: deadletter.KindRecord, Mapping: mapping, Error: reason.Error(), Time: f.cfg.Now(),
-		MessageID: d.Message.ID, PublishTime: d.Message.PublishTime, Data: raw,
+func (f *function) letter(d *delivery, r *record.Record, mapping string, reason error) deadletter.Letter {
+	l := deadletter.Letter{
+		Mapping: mapping, Error: reason.Error(), Time: f.cfg.Now(), MessageID: d.Message.ID, PublishTime: d.Message.PublishTime,
 	}
+	r.Keep(&l)
+	return l
 }
 
 func (f *function) malformed(d *delivery) failure {
-	return failure{letter: f.letter(d, d.Message.Data, "", d.Malformed), reason: d.Malformed, lost: d.Message.Data == nil}
+	return failure{letter: f.letter(d, &record.Record{Raw: d.Message.Data}, "", d.Malformed), reason: d.Malformed, lost: d.Message.Data == nil}
 }
 
 // refusedRow keeps an entry that the service refuses for good, so that it can be
@@ -98,7 +97,7 @@ func (f *function) malformed(d *delivery) failure {
 func (f *function) refusedRow(d *delivery, r rejectedRow) failure {
 	part := r.row.Parts[0]
 	d.summary.table(r.row.Schema.Name).Failed++
-	letter := f.letter(d, d.records[part.Record].Raw, part.Mapping.Name, r.reason)
+	letter := f.letter(d, &d.records[part.Record], part.Mapping.Name, r.reason)
 	if r.reason.Detail != "" {
 		letter.Error += ": " + r.reason.Detail
 	}

@@ -40,7 +40,7 @@ type Replayer struct {
 	p       *pipeline.Pipeline
 	limits  mapping.Limits
 	newIDs  bool
-	decode  func([]byte) []record.Record
+	decode  record.Decode
 	whole   *mapping.Write
 	partial map[string]*mapping.Write // of one mapping alone, by its name
 }
@@ -52,7 +52,7 @@ func NewReplayer(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Rep
 	if err != nil {
 		return nil, err
 	}
-	decode, err := decoder(p.Write.Format)
+	decode, err := record.ByFormat(string(p.Write.Format))
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) 
 	}
 	other := *message
 	other.ID += "'"
-	if !same(result, r.whole.Map(&other, r.decode(m.Data), now)) {
+	if !same(result, r.whole.Map(&other, r.decode(m.Data, other.Attributes), now)) {
 		return out, ErrNewID
 	}
 	return out, nil
@@ -212,7 +212,7 @@ func ownAttributes(all map[string]string) map[string]string {
 
 // take maps the records of data into out.
 func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, data []byte, now time.Time) *mapping.Result {
-	result := w.Map(message, r.decode(data), now)
+	result := w.Map(message, r.decode(data, message.Attributes), now)
 	out.Rows = slices.Concat(result.Rows, result.Last)
 	out.Skipped = result.Skipped
 	for _, x := range result.Rejected {
@@ -222,7 +222,7 @@ func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, da
 		}
 	}
 	for range result.Unmatched {
-		out.Refused = append(out.Refused, errUnmatched)
+		out.Refused = append(out.Refused, mapping.ErrUnmatched)
 	}
 	for _, row := range out.Rows {
 		out.is(row.Schema.Name)

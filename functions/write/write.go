@@ -8,7 +8,6 @@ package write
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -55,7 +54,7 @@ type Config struct {
 type function struct {
 	cfg     Config
 	write   *mapping.Write
-	records func([]byte) []record.Record
+	records record.Decode
 }
 
 // New compiles the pipeline and returns the function as an HTTP handler of Pub/Sub
@@ -70,7 +69,7 @@ func New(cfg Config) (http.Handler, error) {
 		return nil, errors.New("a policy says dead-letter, and there is nowhere to put dead letters")
 	}
 	f := &function{cfg: cfg, write: compiled}
-	if f.records, err = decoder(p.Write.Format); err != nil {
+	if f.records, err = record.ByFormat(string(p.Write.Format)); err != nil {
 		return nil, err
 	}
 	return push.Handler(push.Config{
@@ -78,18 +77,6 @@ func New(cfg Config) (http.Handler, error) {
 		Budget:          cfg.Budget,
 		Logger:          cfg.Logger,
 	}, f.deliver), nil
-}
-
-// decoder cuts messages of a format into records.
-func decoder(format pipeline.Format) (func([]byte) []record.Record, error) {
-	d := &record.Decoder{}
-	switch format {
-	case pipeline.FormatJSON:
-		return d.JSON, nil
-	case pipeline.FormatNDJSON:
-		return d.NDJSON, nil
-	}
-	return nil, fmt.Errorf("write.format: %s cannot be read by this version", format)
 }
 
 // delivery is one delivery on its way through the function.
@@ -115,7 +102,7 @@ func (f *function) handle(ctx context.Context, d *delivery) error {
 		d.summary.Records = 1
 		return f.giveUp(ctx, d, []failure{f.malformed(d)})
 	}
-	d.records = f.records(d.Message.Data)
+	d.records = f.records(d.Message.Data, d.Message.Attributes)
 	result := f.write.Map(message(&d.Message), d.records, d.summary.Start)
 	d.summary.Records, d.summary.Skipped = len(d.records), result.Skipped
 

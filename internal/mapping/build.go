@@ -55,6 +55,10 @@ func (b *builder) record(i int, r *record.Record) {
 			return
 		}
 	}
+	if r.Entry != nil {
+		b.entry(i, r)
+		return
+	}
 	matched := false
 	for _, m := range b.w.mappings {
 		b.vars.Item = nil

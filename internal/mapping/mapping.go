@@ -38,6 +38,7 @@ type Write struct {
 	limits   Limits
 	skip     *expr.Program
 	mappings []*mapping
+	tables   []*pipeline.Table // of the file, for entries that messages carry
 }
 
 // Compile compiles every expression of p's write section. Its error joins all faults,
@@ -55,7 +56,7 @@ func Compile(p *pipeline.Pipeline, limits Limits) (*Write, error) {
 		return nil, err
 	}
 	c := &compiler{env: plain}
-	w := &Write{name: p.Name, limits: limits, skip: c.compile(p.Write.Skip, expr.Bool)}
+	w := &Write{name: p.Name, limits: limits, tables: p.Tables, skip: c.compile(p.Write.Skip, expr.Bool)}
 	for _, m := range p.Write.Mappings {
 		c.env = plain
 		forEach := c.compile(m.ForEach, expr.List)

@@ -1,0 +1,117 @@
+package write_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+)
+
+const eventsFile = `
+version: 1
+name: orders
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  orders:
+    families:
+      cf: {columns: {status: string, total: int64}}
+write:
+  format: cloudevent
+  onFailure: dead-letter
+  mappings:
+    - name: order
+      table: orders
+      rowKey: key(event.type, event.id)
+      timestamp: timestamp(event.time)
+      mutations:
+        - set: {cf: {status: event.data.status, total: event.data.total}}
+`
+
+const lettersFile = `
+version: 1
+name: again
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  orders:
+    families:
+      cf: {columns: {status: string, total: int64}}
+write:
+  format: mutation
+  onFailure: dead-letter
+`
+
+// deliverWith posts a message with attributes and returns the status.
+func (h *house) deliverWith(id string, data []byte, attributes map[string]string) int {
+	h.t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"message": map[string]any{
+			"data": data, "attributes": attributes, "messageId": id, "publishTime": "2026-08-30T10:15:31.456Z",
+		},
+		"subscription": "projects/my-project/subscriptions/orders-events",
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.post(body)
+}
+
+func TestCloudEventsBecomeRowsAndFailedOnesCanBeReadAgain(t *testing.T) {
+	h := newHouse(t, eventsFile, plainFamilies("cf"), nil)
+	structured := `{"specversion":"1.0","id":"s","source":"/shop","type":"order","time":"2026-08-30T10:15:30Z","data":{"status":"PAID","total":9007199254740993}}`
+	binary := map[string]string{"ce-specversion": "1.0", "ce-id": "b", "ce-source": "/shop", "ce-type": "order", "ce-time": "2026-08-30T10:15:30Z", "content-type": "application/json"}
+	for _, status := range []int{
+		h.deliverWith("m-1", []byte(structured), nil),
+		h.deliverWith("m-2", []byte(`{"status":"NEW","total":1}`), binary),
+		h.deliverWith("m-3", []byte(`{"status":7,"total":1}`), binary),
+	} {
+		if status != http.StatusNoContent {
+			t.Errorf("status %d", status)
+		}
+	}
+	rows := h.rows("orders")
+	if len(rows) != 2 || rows["order#s"]["cf:total"] != "\x00\x20\x00\x00\x00\x00\x00\x01" || rows["order#b"]["cf:status"] != "NEW" {
+		t.Errorf("rows %q", rows)
+	}
+	// The letter holds the event's attributes, which came beside its data.
+	if len(h.letters.letters) != 1 || h.letters.letters[0].Kind != deadletter.KindRecord {
+		t.Fatalf("letters %+v", h.letters.letters)
+	}
+	var kept map[string]any
+	if err := json.Unmarshal(h.letters.letters[0].Data, &kept); err != nil || kept["id"] != "b" || kept["data"] == nil {
+		t.Errorf("letter %s", h.letters.letters[0].Data)
+	}
+}
+
+// covers: FAIL-09
+func TestDeadLettersBecomeRowsAndRefusedOnesStayWhatTheyAre(t *testing.T) {
+	// A cell over the service's limit but under the function's: the service refuses it.
+	first := newHouse(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 100 })
+	if status := first.deliver("m-1", []byte(`{"id":"a","status":"`+strings.Repeat("x", 200)+`"}`)); status != http.StatusNoContent {
+		t.Fatalf("status %d", status)
+	}
+	if len(first.letters.letters) != 1 || first.letters.letters[0].Kind != deadletter.KindEntry {
+		t.Fatalf("letters %+v", first.letters.letters)
+	}
+	letter := first.letters.letters[0]
+
+	again := newHouse(t, lettersFile, plainFamilies("cf"), nil)
+	data, attributes := letter.Encode()
+	if status := again.deliverWith("m-2", data, attributes); status != http.StatusNoContent {
+		t.Fatalf("status %d", status)
+	}
+	if rows := again.rows("orders"); len(rows) != 1 || len(rows["a"]["cf:status"]) != 200 {
+		t.Errorf("rows %q", rows)
+	}
+	// An entry for a table of another file is given up again, as it came.
+	letter.Table += "-other"
+	data, attributes = letter.Encode()
+	if status := again.deliverWith("m-3", data, attributes); status != http.StatusNoContent {
+		t.Fatalf("status %d", status)
+	}
+	kept := again.letters.letters
+	if len(kept) != 1 || kept[0].Kind != deadletter.KindEntry || kept[0].Table != letter.Table || kept[0].MessageID != "m-1" || string(kept[0].Data) != string(letter.Data) {
+		t.Errorf("kept %+v", kept)
+	}
+}
