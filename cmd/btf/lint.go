@@ -57,11 +57,20 @@ type findingJSON struct {
 }
 
 type replayJSON struct {
-	Mapping string       `json:"mapping"`
-	Line    int          `json:"line"`
-	Column  int          `json:"column"`
-	Verdict lint.Verdict `json:"verdict"`
-	Meaning string       `json:"meaning"`
+	Mapping   string         `json:"mapping"`
+	Line      int            `json:"line"`
+	Column    int            `json:"column"`
+	Verdict   lint.Verdict   `json:"verdict"` // the worst of the mutations'
+	Meaning   string         `json:"meaning"`
+	Mutations []mutationJSON `json:"mutations"`
+}
+
+type mutationJSON struct {
+	Kind    pipeline.MutationKind `json:"kind"`
+	Line    int                   `json:"line"`
+	Column  int                   `json:"column"`
+	Verdict lint.Verdict          `json:"verdict"`
+	Why     string                `json:"why"`
 }
 
 func (l *linter) run(files []string, stdout io.Writer) error {
@@ -113,7 +122,11 @@ func lintFile(file string) linted {
 		out.Findings = append(out.Findings, findingJSON{f.Severity, f.Rule, f.Pos.Line, f.Pos.Column, f.Place, f.Message})
 	}
 	for _, r := range out.replays {
-		out.Replays = append(out.Replays, replayJSON{r.Mapping, r.Pos.Line, r.Pos.Column, r.Verdict, r.Verdict.Meaning()})
+		mutations := make([]mutationJSON, len(r.Mutations))
+		for i, m := range r.Mutations {
+			mutations[i] = mutationJSON{m.Kind, m.Pos.Line, m.Pos.Column, m.Verdict, m.Why}
+		}
+		out.Replays = append(out.Replays, replayJSON{r.Mapping, r.Pos.Line, r.Pos.Column, r.Verdict, r.Verdict.Meaning(), mutations})
 	}
 	return out
 }

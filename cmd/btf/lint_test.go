@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +66,7 @@ func TestLintTellsOfEachMappingWhatAReplayDoes(t *testing.T) {
 		t.Errorf("warnings are no failure: %v %q", err, stderr)
 	}
 	want := `counters.yaml:12:19: warning: write.mappings[0].rowKey: begins with event.at, by its name a time: all new rows then go to one tablet: begin it with a field that differs between neighbours, or with salt(…) [hot-key]
-counters.yaml:15:11: warning: write.mappings[0].mutations[0]: a second delivery counts again: use dedupe: window or marker; under onFailure: fail a message that holds a bad record comes up to 100 times, so let each hold one record [counts-again]
+counters.yaml:15:11: warning: write.mappings[0].mutations[0]: a second delivery counts again: use dedupe: window or marker; under onFailure: fail a message comes, and counts, up to 100 times where another record or mapping of it fails, so let each hold one record that one mapping takes [counts-again]
 counters.yaml:20:11: warning: write.mappings[1].mutations[0]: a second delivery can remove newer data: deleteRow knows no time: it removes what was written after the first delivery too [removes-newer]
 counters.yaml:10:7: mapping views: counts-again: a second delivery counts again
 counters.yaml:16:7: mapping gone: can-remove-newer-data: a second delivery can remove newer data
@@ -140,6 +141,7 @@ func TestLintPrintsOneJSONArray(t *testing.T) {
 		Replays []struct {
 			Mapping, Verdict, Meaning string
 			Line, Column              int
+			Mutations                 []struct{ Kind, Verdict, Why string }
 		}
 		Grants    []lint.Grant
 		Resources struct {
@@ -151,7 +153,7 @@ func TestLintPrintsOneJSONArray(t *testing.T) {
 		t.Fatalf("%v\n%s", err, stdout)
 	}
 	f := got[0]
-	if f.File != "f.yaml" || f.Pipeline != "counters" || len(f.Replays) != 2 || f.Replays[0].Verdict != "counts-again" || f.Replays[0].Line != 10 || len(f.Grants) == 0 {
+	if f.File != "f.yaml" || f.Pipeline != "counters" || len(f.Replays) != 2 || f.Replays[0].Verdict != "counts-again" || f.Replays[0].Line != 10 || f.Replays[1].Mutations[0].Kind != "deleteRow" || len(f.Grants) == 0 {
 		t.Errorf("got %+v", f)
 	}
 	if e := f.Findings[1]; e.Severity != "error" || e.Rule != "counts-again" || e.Line != 15 || e.Column != 11 || e.Place != "write.mappings[0].mutations[0]" {
@@ -189,6 +191,14 @@ func TestLintObeysNothingThatAFileHolds(t *testing.T) {
 		if got := escaped(text); got != want {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestAnErrorIsPrintedSoThatATerminalObeysNothingInIt(t *testing.T) {
+	var out output
+	printError(&out, errors.Join(errors.New("a\x1b[31m"), errors.New("b")))
+	if want := "btf: a\\x1b[31m\nbtf: b\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
 

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -20,7 +19,7 @@ func main() {
 	err := root(os.Stdout, os.Stderr).ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "btf:", err)
+		printError(os.Stderr, err)
 		os.Exit(1)
 	}
 }

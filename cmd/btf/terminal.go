@@ -32,6 +32,14 @@ func escaped(s string) string {
 	return b.String()
 }
 
+// printError prints why a command failed, each line of it escaped.
+func printError(out io.Writer, err error) {
+	p := &printer{out: out}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		p.printf("btf: %s\n", line)
+	}
+}
+
 // printer prints lines, and keeps the first error.
 type printer struct {
 	out io.Writer

@@ -54,6 +54,10 @@ func (w *watcher) run(ctx context.Context, changed func()) error {
 		case <-timer.C:
 			changed()
 		case err := <-w.fs.Errors:
+			if errors.Is(err, fsnotify.ErrEventOverflow) { // the change may be among what was lost
+				timer.Reset(settle)
+				continue
+			}
 			return fmt.Errorf("watching %s: %w", w.name, err)
 		case <-ctx.Done():
 			return nil

@@ -162,18 +162,18 @@ func (c *checker) report(m *mapping.Static, mu *pipeline.Mutation, r MutationRep
 }
 
 // countsAgain is a warning, and an error where refusing a message for one bad record
-// would count the good ones again, up to a hundred times.
+// would count the good ones again with each delivery.
 func (c *checker) countsAgain(r MutationReplay) {
 	w := c.p.Write
 	policy := c.refusing()
 	if policy != "" && w.Format == pipeline.FormatNDJSON {
 		c.add(Error, RuleRecount, r.Pos, r.Place,
-			"%s, and under format: ndjson with %s one bad record of a message counts its neighbours again with each of 100 deliveries: use dedupe: window or marker, or another policy", CountAgain.Meaning(), policy)
+			"%s, and under format: ndjson with %s one bad record of a message counts its neighbours again with each of %d deliveries: use dedupe: window or marker, or another policy", CountAgain.Meaning(), policy, attempts)
 		return
 	}
 	more := ""
 	if policy != "" {
-		more = fmt.Sprintf("; under %s a message that holds a bad record comes up to 100 times, so let each hold one record", policy)
+		more = fmt.Sprintf("; under %s a message comes, and counts, up to %d times where another record or mapping of it fails, so let each hold one record that one mapping takes", policy, attempts)
 	}
 	c.add(Warning, RuleRecount, r.Pos, r.Place, "%s: use dedupe: window or marker%s", CountAgain.Meaning(), more)
 }

@@ -107,7 +107,7 @@ func replayCases() []replayCase {
 		{"merge without dedupe", "format: json\n  onFailure: drop\n  onUnmatched: skip", hourly, `- merge: {sums: {views: base64.decode(event.acc)}}`, CountAgain,
 			"warning counts-again mutations[0]: a second delivery counts again: use dedupe: window or marker"},
 		{"add where a bad record refuses its message", "format: json", hourly, add, CountAgain,
-			"warning counts-again mutations[0]: a second delivery counts again: use dedupe: window or marker; under onFailure: fail a message that holds a bad record comes up to 100 times, so let each hold one record"},
+			"warning counts-again mutations[0]: a second delivery counts again: use dedupe: window or marker; under onFailure: fail a message comes, and counts, up to 100 times where another record or mapping of it fails, so let each hold one record that one mapping takes"},
 		{"add where a bad record recounts its neighbours", "format: ndjson", hourly, add, CountAgain,
 			"error counts-again mutations[0]: a second delivery counts again, and under format: ndjson with onFailure: fail one bad record of a message counts its neighbours again with each of 100 deliveries: use dedupe: window or marker, or another policy"},
 		{"add where an unmatched record recounts its neighbours", "format: ndjson\n  onFailure: drop", hourly, add, CountAgain,
