@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/spf13/cobra"
+
+	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+func scanCommand() *cobra.Command {
+	s := scanner{get: os.Getenv}
+	cmd := &cobra.Command{
+		Use:   "scan -f FILE NAME",
+		Short: "Run a scan of a pipeline file here: plan it, read its splits in parallel, send its records",
+		Long: "Plans the scan NAME and reads its splits with several workers in this process. Records go to\n" +
+			"the scan's own sink or, with --to, as lines of JSON to a file or, with --to -, to stdout.\n" +
+			"What is done is kept in the ledger (LEDGER, or .btf/PIPELINE.db): after Ctrl-C or a crash,\n" +
+			"--resume goes on where it stopped. Exits 0 only if every row that was asked for is delivered.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.name, s.stdout, s.stderr = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return s.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVarP(&s.file, "file", "f", "", "the pipeline file")
+	cmd.Flags().StringVar(&s.to, "to", "", "where records go instead of the scan's sink: a file, or - for stdout")
+	cmd.Flags().IntVar(&s.workers, "workers", 4, "how many splits are read at a time")
+	cmd.Flags().StringVar(&s.resume, "resume", "", "the id of the scan to go on with")
+	if err := cmd.MarkFlagRequired("file"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+// scanner is one run of the command.
+type scanner struct {
+	file, name, to, resume string
+	workers                int
+	stdout, stderr         io.Writer
+	get                    func(string) string
+
+	id      string
+	ledger  *ledger.Ledger
+	lines   *sink.Lines // where --to says so
+	closers []func() error
+}
+
+func (s *scanner) onClose(f func() error) { s.closers = append(s.closers, f) }
+
+func (s *scanner) close() error {
+	var errs []error
+	for len(s.closers) > 0 {
+		last := len(s.closers) - 1
+		errs = append(errs, s.closers[last]())
+		s.closers = s.closers[:last]
+	}
+	return errors.Join(errs...)
+}
+
+func (s *scanner) run(ctx context.Context) (err error) {
+	if s.workers < 1 {
+		return errors.New("--workers must be at least 1")
+	}
+	p, err := loadFile(s.file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.open(ctx, p); err != nil {
+		return err
+	}
+	// A closed pipe is an error of the write, not the end of the process: what is
+	// done must be committed.
+	signal.Ignore(syscall.SIGPIPE)
+	defer signal.Reset(syscall.SIGPIPE)
+	q, err := s.functions(ctx, p)
+	if err != nil {
+		return err
+	}
+	done, err := s.work(ctx, q)
+	switch {
+	case errors.Is(s.lineError(), syscall.EPIPE):
+		return nil // nobody reads on
+	case ctx.Err() != nil && done == nil:
+		return fmt.Errorf("stopped; to go on: %s", s.resumption())
+	case err != nil:
+		return fmt.Errorf("%w; to go on: %s", err, s.resumption())
+	case done.State != string(ledger.ScanDone):
+		return fmt.Errorf("scan %s has failed: %s", s.id, done.Error)
+	}
+	return nil
+}
+
+func (s *scanner) lineError() error {
+	if s.lines == nil {
+		return nil
+	}
+	return s.lines.Err()
+}
+
+// loadFile reads a pipeline file, for this machine's project and instance.
+func loadFile(name string) (*pipeline.Pipeline, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pipeline file: %w", err)
+	}
+	return pipeline.Parse(text, pipeline.Options{
+		File: name, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
+	})
+}
+
+// open opens the ledger and the output, and names the scan.
+func (s *scanner) open(ctx context.Context, p *pipeline.Pipeline) error {
+	var closer func() error
+	var err error
+	if s.ledger, closer, err = openLedger(ctx, p.Name, s.get); err != nil {
+		return err
+	}
+	s.onClose(closer)
+	if s.id = s.resume; s.id == "" {
+		s.id = s.name + "-" + strings.ToLower(rand.Text()[:8])
+	} else if known, err := s.ledger.Scan(ctx, s.id); err != nil {
+		return fmt.Errorf("resuming: %w", err)
+	} else if known.Name != s.name {
+		return fmt.Errorf("resuming: %s is a scan %s, not %s", s.id, known.Name, s.name)
+	}
+	switch s.to {
+	case "":
+	case "-":
+		s.lines = sink.NewLines(s.stdout)
+	default:
+		file, err := sink.Create(s.to, s.resume != "")
+		if err != nil {
+			return err
+		}
+		s.lines = file.Lines
+		s.onClose(file.Close)
+	}
+	return nil
+}
+
+// functions builds planner and workers around a queue that stands for their topics.
+func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQueue, error) {
+	logger := slog.New(telemetry.NewHandler(s.stderr, slog.LevelError, ""))
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
+		Emulator: s.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "btf",
+	})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialer.Data(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(conn.Close)
+	tables := scanworker.NewTables(dialer)
+	s.onClose(tables.Close)
+	q := newScanQueue(ctx)
+	q.planner = scanplanner.New(scanplanner.Config{
+		Pipeline: p, Ledger: s.ledger, Tasks: q, Done: q, Budget: scanplanner.Budget, Logger: logger,
+		Sample: func(ctx context.Context, t pipeline.TableRef, profile string) ([]btrpc.Sample, error) {
+			return btrpc.NewTable(t.String(), profile).SampleRowKeys(ctx, conn)
+		},
+		Report: func(context.Context, scanplanner.Summary) {},
+	})
+	cfg := scanworker.Config{
+		Pipeline: p, Ledger: s.ledger, Tasks: q, Done: q, Holder: holder(), Table: tables.Table,
+		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery,
+		Stopping: q.stopping, Logger: logger,
+		Report: func(ctx context.Context, summary scanworker.Summary) {
+			q.report(ctx, summary)
+			if s.lineError() != nil {
+				q.stop() // no other attempt can write either
+			}
+		},
+	}
+	if err := s.outputs(p, &cfg, logger); err != nil {
+		return nil, err
+	}
+	q.worker, err = scanworker.New(cfg)
+	return q, err
+}
+
+// outputs sets where records and dead letters go.
+func (s *scanner) outputs(p *pipeline.Pipeline, cfg *scanworker.Config, logger *slog.Logger) error {
+	var client *pubsub.Client
+	connect := func(ctx context.Context) (_ *pubsub.Client, err error) {
+		if client == nil {
+			if client, err = pubsub.NewClient(context.WithoutCancel(ctx), pubsubProject(p, s.get)); err == nil {
+				s.onClose(client.Close)
+			}
+		}
+		return client, err
+	}
+	for _, scan := range p.Scans {
+		if scan.OnFailure == pipeline.PolicyDeadLetter {
+			c, err := connect(context.Background())
+			if err != nil {
+				return fmt.Errorf("connecting to Pub/Sub for dead letters: %w", err)
+			}
+			letters := deadletter.NewPublisher(c.Publisher(p.Name + "-dead-letter"))
+			s.onClose(letters.Close)
+			cfg.DeadLetters = letters
+			break
+		}
+	}
+	if s.lines != nil {
+		cfg.Sink = func(context.Context, *pipeline.Scan) (relay.Sink, error) { return s.lines, nil }
+		return nil
+	}
+	sinks := scanworker.NewSinks(connect, slog.New(telemetry.NewHandler(s.stdout, slog.LevelInfo, "")))
+	s.onClose(sinks.Close)
+	cfg.Sink = sinks.Sink
+	return nil
+}
+
+// work asks for the scan and reads until it is finished, or ctx or the queue ends.
+func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error) {
+	fmt.Fprintf(s.stderr, "scan %s\n", s.id)
+	began := time.Now()
+	request := task.ScanRequest{Version: task.Version, Scan: s.name, Parallelism: s.workers}
+	if err := q.ask(ctx, s.id, request); err != nil {
+		return nil, err
+	}
+	show := newScanProgress(s.stderr, s.ledger, s.id)
+	done := q.run(s.workers, show.update)
+	show.end()
+	if err := s.lineError(); err != nil {
+		return done, err
+	}
+	if done != nil && done.State == string(ledger.ScanDone) {
+		took := time.Since(began)
+		fmt.Fprintf(s.stderr, "%d rows, %d records, %d dropped, in %.1f s (%.0f rows/s)\n",
+			done.Rows, done.Records, done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())
+	}
+	return done, nil
+}
+
+// resumption is the command that goes on.
+func (s *scanner) resumption() string {
+	args := []string{"btf", "scan", "-f", shellQuoted(s.file), shellQuoted(s.name)}
+	if s.to != "" {
+		args = append(args, "--to", shellQuoted(s.to))
+	}
+	return strings.Join(append(args, "--resume", shellQuoted(s.id)), " ")
+}
+
+// shellQuoted returns an argument as a shell takes it.
+func shellQuoted(s string) string {
+	plain := func(r rune) bool {
+		return strings.ContainsRune("-_./@:", r) || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// holder names this process in leases.
+func holder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// pubsubProject is the project of the pipeline's topics.
+func pubsubProject(p *pipeline.Pipeline, get func(string) string) string {
+	for _, name := range []string{"PUBSUB_PROJECT", "BIGTABLE_PROJECT"} {
+		if v := get(name); v != "" {
+			return v
+		}
+	}
+	return p.Tables[0].Project
+}

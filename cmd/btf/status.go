@@ -1,0 +1,168 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+func statusCommand() *cobra.Command {
+	s := statusReport{get: os.Getenv, now: time.Now}
+	cmd := &cobra.Command{
+		Use:   "status -f FILE",
+		Short: "Show the scans of a pipeline and how far their splits are",
+		Long: "Reads the ledger (LEDGER, or .btf/PIPELINE.db), also while something works on it. For each scan\n" +
+			"that is not done it lists the splits that are not either: how much is read, who holds the\n" +
+			"lease, and why it was last given up.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&s.file, "file", "f", "", "the pipeline file")
+	cmd.Flags().BoolVar(&s.all, "all", false, "list every split of every scan")
+	if err := cmd.MarkFlagRequired("file"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+type statusReport struct {
+	file string
+	all  bool
+	get  func(string) string
+	now  func() time.Time
+}
+
+func (s *statusReport) run(ctx context.Context, stdout io.Writer) (err error) {
+	p, err := loadFile(s.file)
+	if err != nil {
+		return err
+	}
+	l, closer, err := openLedger(ctx, p.Name, s.get)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closer()) }()
+	scans, err := l.Scans(ctx)
+	if err != nil {
+		return err
+	}
+	if len(scans) == 0 {
+		fmt.Fprintf(stdout, "pipeline %s has no scans in the ledger\n", p.Name)
+		return nil
+	}
+	slices.SortFunc(scans, func(a, b *ledger.Scan) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	out := printer{out: stdout}
+	for i, scan := range scans {
+		if i > 0 {
+			out.printf("\n")
+		}
+		if err := s.scan(ctx, l, scan, &out); err != nil {
+			return err
+		}
+	}
+	return out.err
+}
+
+// scan tells of one scan, with its splits as of one moment.
+func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.Scan, out *printer) error {
+	var splits []*ledger.Split
+	total := scan.Counts
+	if !scan.Finished() || s.all {
+		err := l.Splits(ctx, scan, func(split *ledger.Split) error {
+			splits = append(splits, split)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(splits, func(a, b *ledger.Split) int { return a.Index - b.Index })
+	done := scan.Splits - scan.Failed
+	if !scan.Finished() {
+		total, done = sum(splits)
+	}
+	out.printf("scan %s (%s): %s, %d of %d splits done, %d rows, %d records, %d dropped, begun %s\n",
+		scan.ID, scan.Name, string(scan.State), done, scan.Splits, total.Rows, total.Records, total.Dropped, age(s.now(), scan.CreatedAt))
+	if scan.Error != "" {
+		out.printf("  %s\n", scan.Error)
+	}
+	if out.err != nil {
+		return out.err
+	}
+	return s.splits(splits, out)
+}
+
+// sum adds up splits and counts those that are done.
+func sum(splits []*ledger.Split) (total ledger.Counts, done int) {
+	for _, split := range splits {
+		total.Rows += split.Rows
+		total.Records += split.Records
+		total.Dropped += split.Dropped
+		if split.State == ledger.SplitDone {
+			done++
+		}
+	}
+	return total, done
+}
+
+func (s *statusReport) splits(splits []*ledger.Split, out *printer) error {
+	w := tabwriter.NewWriter(out.out, 0, 0, 2, ' ', 0)
+	table := printer{out: w}
+	head := false
+	for _, split := range splits {
+		if split.State == ledger.SplitDone && !s.all {
+			continue
+		}
+		if !head {
+			head = true
+			table.printf("  SPLIT\tSTATE\tREAD\tROWS\tFENCE\tCHANGED\tHOLDER\tLAST ERROR\n")
+		}
+		share := splitShare(split)
+		if split.State == ledger.SplitDone {
+			share = 1
+		}
+		table.printf("  %d\t%s\t%.0f%%\t%d\t%d\t%s\t%s\t%s\n", split.Index, string(split.State), 100*share, split.Rows,
+			split.Fence, age(s.now(), split.UpdatedAt), s.holderOf(split), split.LastError)
+	}
+	return errors.Join(table.err, w.Flush())
+}
+
+// holderOf names who holds a split's lease, and says where it is over.
+func (s *statusReport) holderOf(split *ledger.Split) string {
+	switch {
+	case split.Holder == "":
+		return "-"
+	case !split.Until.After(s.now()):
+		return split.Holder + " (its lease is over)"
+	}
+	return split.Holder
+}
+
+// age says how long ago a time was.
+func age(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := now.Sub(t)
+	switch {
+	case d < time.Minute:
+		d = d.Round(time.Second)
+	default:
+		d = d.Round(time.Minute)
+	}
+	return d.String() + " ago"
+}
