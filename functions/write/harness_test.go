@@ -212,28 +212,50 @@ func (h *house) post(body []byte) int {
 	return resp.StatusCode
 }
 
-// rows reads a table back: row key, then family:qualifier, to the newest value.
-func (h *house) rows(table string) map[string]map[string]string {
+// read calls f with the rows of a table.
+func (h *house) read(table string, f func(bigtable.Row), opts ...bigtable.ReadOption) {
 	h.t.Helper()
 	client, err := bigtable.NewClientWithConfig(h.t.Context(), "my-project", "my-instance",
 		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(h.conn))
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	out := map[string]map[string]string{}
 	err = client.Open(table).ReadRows(h.t.Context(), bigtable.InfiniteRange(""), func(r bigtable.Row) bool {
+		f(r)
+		return true
+	}, opts...)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// rows reads a table back: row key, then family:qualifier, to the newest value.
+func (h *house) rows(table string) map[string]map[string]string {
+	h.t.Helper()
+	out := map[string]map[string]string{}
+	h.read(table, func(r bigtable.Row) {
 		out[r.Key()] = map[string]string{}
 		for _, items := range r {
 			for _, item := range items {
 				out[r.Key()][item.Column] = string(item.Value)
 			}
 		}
-		return true
 	}, bigtable.RowFilter(bigtable.LatestNFilter(1)))
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	return out
+}
+
+// versions counts the cells of a row.
+func (h *house) versions(table, key string) int {
+	h.t.Helper()
+	n := 0
+	h.read(table, func(r bigtable.Row) {
+		for _, items := range r {
+			if r.Key() == key {
+				n += len(items)
+			}
+		}
+	})
+	return n
 }
 
 func plainFamilies(names ...string) map[string]*adminpb.ColumnFamily {
