@@ -42,7 +42,7 @@ func publisher(t *testing.T, create bool, opts ...pstest.ServerReactorOption) (*
 	return p, srv
 }
 
-// covers: FAIL-08, FAIL-16
+// covers: FAIL-08, FAIL-16, MET-11
 func TestPutReturnsWhenEveryLetterIsStored(t *testing.T) {
 	p, srv := publisher(t, true)
 	letters := make([]Letter, 2500) // more than may be outstanding

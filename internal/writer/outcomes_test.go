@@ -271,6 +271,48 @@ func TestRetryInfoIsObeyed(t *testing.T) {
 	})
 }
 
+func TestRetryInfoOfOneEntryIsObeyed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, err := status.New(codes.Aborted, "later").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(20 * time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &service{mutate: func(_ context.Context, n int, r *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+			if n == 1 {
+				return []*spb.Status{nil, st.Proto()}, nil
+			}
+			return nil, nil
+		}}
+		begin := time.Now()
+		wantApplied(t, start(t, s).Apply(within(t, time.Minute), sets(2)))
+		if d := time.Since(begin); d < 20*time.Second || d > 25*time.Second {
+			t.Errorf("sent again after %v", d)
+		}
+	})
+}
+
+func TestAnEntryWhoseTimeIsOverIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{mutate: func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+			time.Sleep(30 * time.Second)
+			return nil, nil
+		}}
+		w := start(t, s, func(c *Config) { c.Limits.Batch.Concurrency = 1 })
+		var wg sync.WaitGroup
+		wg.Go(func() { wantApplied(t, w.Apply(within(t, time.Minute), []Entry{set("slow")})) })
+		synctest.Wait()
+		wg.Go(func() { wantApplied(t, w.Apply(within(t, 3*time.Minute), []Entry{set("fine")})) }) // the same batch
+		if err := w.Apply(within(t, 5*time.Second), []Entry{set("late")})[0]; err == nil {
+			t.Error("no error")
+		}
+		wg.Wait()
+		time.Sleep(time.Minute)
+		if s.appliedTimes("late") != 0 || w.Stats().InFlightEntries != 0 {
+			t.Errorf("sent after its caller had left: %+v", w.Stats())
+		}
+	})
+}
+
 func TestRoutingCookiesAreEchoed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string

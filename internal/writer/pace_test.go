@@ -176,13 +176,22 @@ func TestTheWriterKeepsToTheServicesRate(t *testing.T) {
 func TestAFailingTableIsProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		s := &service{mutate: func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+		s := &service{}
+		s.mutate = func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
+			if time.Since(begin) > time.Second && time.Since(begin) < time.Minute {
+				s.mu.Lock()
+				if s.inFlight > 1 {
+					t.Errorf("%d calls at once to a table that fails", s.inFlight)
+				}
+				s.mu.Unlock()
+			}
+			time.Sleep(10 * time.Millisecond)
 			if time.Since(begin) < time.Minute {
 				return nil, status.Error(codes.Unavailable, "down")
 			}
 			return nil, nil
-		}}
-		w := start(t, s)
+		}
+		w := start(t, s, func(c *Config) { c.Limits.Batch.MaxEntries = 50 })
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() { wantApplied(t, w.Apply(within(t, 4*time.Minute), sets(100))) })
