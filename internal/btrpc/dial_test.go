@@ -1,6 +1,12 @@
 package btrpc
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
@@ -67,6 +73,45 @@ func TestACredentialsFileIsNeverQuoted(t *testing.T) {
 		}
 		if s := err.Error(); strings.Contains(s, "secret-material") || strings.Contains(s, dir) || !strings.Contains(s, "credentialsFile") {
 			t.Errorf("%s: %q", name, s)
+		}
+	}
+}
+
+// covers: CRED-02, CRED-03, CRED-06
+func TestOneCredentialsFileServesDataAndAdministration(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := json.Marshal(map[string]string{
+		"type": "service_account", "project_id": "p", "private_key_id": "1", "client_email": "a@p.iam.gserviceaccount.com",
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "token_uri": "https://oauth2.googleapis.com/token",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "key.json")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDialer(DialConfig{CredentialsFile: path, Pool: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil { // it was read
+		t.Fatal(err)
+	}
+	for name, dial := range map[string]func(context.Context) (Conn, error){"data": d.Data, "admin": d.Admin} {
+		conn, err := dial(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

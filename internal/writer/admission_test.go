@@ -39,7 +39,7 @@ func TestAnEntryLargerThanTheBoundIsAdmittedWhenNothingIsHeld(t *testing.T) {
 	wantApplied(t, w.Apply(within(t, time.Minute), []Entry{set("a"), big, set("b")}))
 }
 
-// covers: SNK-23, SNK-24
+// covers: SNK-23, SNK-24, MET-05
 func TestBytesInFlightAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()

@@ -297,6 +297,7 @@ func TestARepairThatFailsRefusesAfterItsBudget(t *testing.T) {
 	}
 }
 
+// covers: TBL-05, MET-06
 func TestParkedEntriesEndWithTheirDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCatalogue()
@@ -304,7 +305,17 @@ func TestParkedEntriesEndWithTheirDeadline(t *testing.T) {
 			return nil, status.Error(codes.Unavailable, "no")
 		}
 		w := start(t, &c.service, schema(pipeline.CreateIfNeeded, "cf"))
-		w.Apply(within(t, 5*time.Second), sets(2))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if errs := w.Apply(within(t, 5*time.Second), sets(2)); errs[0] == nil || errs[1] == nil {
+				t.Errorf("%v", errs)
+			}
+		})
+		synctest.Wait()
+		if n := w.Stats().Parked; n != 2 {
+			t.Errorf("%d parked", n)
+		}
+		wg.Wait()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if st := w.Stats(); st.Parked != 0 || st.InFlightEntries != 0 {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
@@ -429,6 +430,7 @@ func TestAnEntryThatNoRequestCanCarryIsRejectedAlone(t *testing.T) {
 }
 
 // issue-row: 21, 22
+// covers: MET-01, MET-02, MET-07
 func TestAPartlyFailedBatchIsNotRepeatedWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{mutate: func(ctx context.Context, n int, r *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
@@ -448,7 +450,8 @@ func TestAPartlyFailedBatchIsNotRepeatedWhole(t *testing.T) {
 			}
 		}
 		st := w.Stats()
-		if st.RecordsSend != 5 || st.Errors[codes.Unavailable] != 1 || st.Errors[codes.Aborted] != 1 || st.Errors[codes.Internal] != 2 {
+		size := int64(proto.Size(sets(1)[0].Row))
+		if st.RecordsSend != 5 || st.BytesSend != 5*size || st.Errors[codes.Unavailable] != 1 || st.Errors[codes.Aborted] != 1 || st.Errors[codes.Internal] != 2 {
 			t.Errorf("%+v", st)
 		}
 	})
