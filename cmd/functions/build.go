@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -31,6 +32,8 @@ type environment struct {
 // parts are the functions built and what they hold open.
 type parts struct {
 	handlers map[string]http.Handler
+	stopping context.Context // ends when the process is to stop
+	stop     context.CancelFunc
 	meters   *telemetry.Meters
 	closers  []func() error
 }
@@ -47,21 +50,23 @@ func (p *parts) close() error {
 // build makes the function that target names, or all of them where it is empty.
 func build(target string, env environment) (*parts, error) {
 	makers := map[string]func(*parts, *pipeline.Pipeline, environment) (http.Handler, error){
-		"write": buildWrite,
+		"write": buildWrite, "scan-planner": buildScanPlanner, "scan-worker": buildScanWorker,
 	}
 	if target != "" && makers[target] == nil {
-		return nil, fmt.Errorf("FUNCTION_TARGET=%s names no function; there are: write", target)
+		return nil, fmt.Errorf("FUNCTION_TARGET=%s names no function; there are: %s", target, strings.Join(slices.Sorted(maps.Keys(makers)), ", "))
 	}
 	p, err := loadPipeline(env)
 	if err != nil {
 		return nil, err
 	}
 	out := &parts{handlers: map[string]http.Handler{}}
+	out.stopping, out.stop = context.WithCancel(context.Background())
+	out.closers = append(out.closers, func() error { out.stop(); return nil })
 	if err := out.startMeters(target, p, env); err != nil {
 		return nil, err
 	}
 	for name, maker := range makers {
-		if target != "" && target != name {
+		if target != "" && target != name || target == "" && !wanted(p, name) {
 			continue
 		}
 		if out.handlers[name], err = maker(out, p, env); err != nil {
@@ -69,6 +74,16 @@ func build(target string, env environment) (*parts, error) {
 		}
 	}
 	return out, nil
+}
+
+// wanted reports whether a pipeline has work for a function. One that has none at all
+// builds write, which says so.
+func wanted(p *pipeline.Pipeline, function string) bool {
+	switch function {
+	case "scan-planner", "scan-worker":
+		return len(p.Scans) > 0
+	}
+	return p.Write != nil || len(p.Scans) == 0
 }
 
 // startMeters sets up the export of metrics, which ends last.
@@ -158,6 +173,17 @@ func buildDeadLetters(out *parts, p *pipeline.Pipeline, env environment) (*deadl
 	if p.Write.OnFailure != pipeline.PolicyDeadLetter && p.Write.OnUnmatched != pipeline.PolicyDeadLetter {
 		return nil, nil
 	}
+	client, err := connectPubSub(out, p, env)
+	if err != nil {
+		return nil, err
+	}
+	publisher := deadletter.NewPublisher(client.Publisher(p.Name + "-dead-letter"))
+	out.closers = append(out.closers, publisher.Close)
+	return publisher, nil
+}
+
+// connectPubSub connects to the project of the pipeline's topics.
+func connectPubSub(out *parts, p *pipeline.Pipeline, env environment) (*pubsub.Client, error) {
 	project := env.get("PUBSUB_PROJECT")
 	if project == "" {
 		project = env.get("BIGTABLE_PROJECT")
@@ -167,12 +193,10 @@ func buildDeadLetters(out *parts, p *pipeline.Pipeline, env environment) (*deadl
 	}
 	client, err := pubsub.NewClient(context.Background(), project)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to Pub/Sub for dead letters: %w", err)
+		return nil, fmt.Errorf("connecting to Pub/Sub: %w", err)
 	}
 	out.closers = append(out.closers, client.Close)
-	publisher := deadletter.NewPublisher(client.Publisher(p.Name + "-dead-letter"))
-	out.closers = append(out.closers, publisher.Close)
-	return publisher, nil
+	return client, nil
 }
 
 // gated puts every handler behind one gate.

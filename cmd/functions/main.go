@@ -65,6 +65,7 @@ func run(env environment) (err error) {
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
+	parts.stop()
 	drain, cancel := context.WithTimeout(context.Background(), push.DrainSeconds*time.Second)
 	defer cancel()
 	return gate.Drain(drain)
