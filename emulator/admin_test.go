@@ -361,7 +361,8 @@ func TestProfilesAreUpdatedListedAndDeleted(t *testing.T) {
 	p, err := f.insts.CreateAppProfile(t.Context(), &adminpb.CreateAppProfileRequest{Parent: instance, AppProfileId: "p", AppProfile: &adminpb.AppProfile{
 		Description:   "one",
 		RoutingPolicy: &adminpb.AppProfile_MultiClusterRoutingUseAny_{MultiClusterRoutingUseAny: &adminpb.AppProfile_MultiClusterRoutingUseAny{}},
-		Isolation:     &adminpb.AppProfile_Priority_{Priority: adminpb.AppProfile_PRIORITY_LOW},
+		//lint:ignore SA1019 the service still takes the deprecated spelling
+		Isolation: &adminpb.AppProfile_Priority_{Priority: adminpb.AppProfile_PRIORITY_LOW},
 	}})
 	if err != nil || p.GetStandardIsolation().GetPriority() != adminpb.AppProfile_PRIORITY_LOW || p.Etag == "" {
 		t.Fatal(p, err)

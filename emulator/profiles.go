@@ -150,7 +150,8 @@ func normalProfile(p *adminpb.AppProfile) (*adminpb.AppProfile, error) {
 		return nil, status.Error(codes.InvalidArgument, "Error in field 'routing_policy' : must be set")
 	}
 	p = proto.Clone(p).(*adminpb.AppProfile)
-	if k, ok := p.Isolation.(*adminpb.AppProfile_Priority_); ok { // deprecated spelling
+	if k, ok := p.Isolation.(*adminpb.AppProfile_Priority_); ok {
+		//lint:ignore SA1019 the service still takes the deprecated spelling
 		p.Isolation = &adminpb.AppProfile_StandardIsolation_{StandardIsolation: &adminpb.AppProfile_StandardIsolation{Priority: k.Priority}}
 	}
 	if p.GetDataBoostIsolationReadOnly() != nil {

@@ -2,7 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -15,7 +14,14 @@ import (
 
 // ErrMissingFamily says that a filter names a family the table lacks. The
 // service refuses such a read with NOT_FOUND (measured 2026-08-10, EMU-11).
-var ErrMissingFamily = errors.New(store.MissingFamily)
+var ErrMissingFamily error = refusal(store.MissingFamily)
+
+// refusal is the text of a status.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
 // Compile checks a filter against a schema and makes it runnable. Errors
 // other than ErrMissingFamily are the texts of an INVALID_ARGUMENT.
@@ -48,7 +54,7 @@ func (c *compiler) compile(p *bigtablepb.RowFilter) (node, error) {
 		return c.chain(k.Chain.GetFilters())
 	case *bigtablepb.RowFilter_Interleave_:
 		if len(k.Interleave.GetFilters()) < 2 {
-			return nil, errors.New("Interleave must contain at least two RowFilters")
+			return nil, refusal("Interleave must contain at least two RowFilters")
 		}
 		nodes, err := c.all(k.Interleave.Filters)
 		return interleave(nodes), err
@@ -56,20 +62,20 @@ func (c *compiler) compile(p *bigtablepb.RowFilter) (node, error) {
 		return c.condition(k.Condition)
 	case *bigtablepb.RowFilter_Sink:
 		if !k.Sink {
-			return nil, errors.New("sink must be true if set")
+			return nil, refusal("sink must be true if set")
 		}
 		if c.inCondition {
-			return nil, errors.New("sink cannot be used within a condition")
+			return nil, refusal("sink cannot be used within a condition")
 		}
 		return sink{}, nil
 	case *bigtablepb.RowFilter_PassAllFilter:
 		if !k.PassAllFilter {
-			return nil, errors.New("pass_all_filter must be true if set")
+			return nil, refusal("pass_all_filter must be true if set")
 		}
 		return pass{}, nil
 	case *bigtablepb.RowFilter_BlockAllFilter:
 		if !k.BlockAllFilter {
-			return nil, errors.New("block_all_filter must be true if set")
+			return nil, refusal("block_all_filter must be true if set")
 		}
 		return block{}, nil
 	}
@@ -93,7 +99,7 @@ func (c *compiler) all(ps []*bigtablepb.RowFilter) ([]node, error) {
 
 func (c *compiler) chain(ps []*bigtablepb.RowFilter) (node, error) {
 	if len(ps) < 2 {
-		return nil, errors.New("Chain must contain at least two RowFilters")
+		return nil, refusal("Chain must contain at least two RowFilters")
 	}
 	labels := 0
 	for _, p := range ps {
@@ -102,7 +108,7 @@ func (c *compiler) chain(ps []*bigtablepb.RowFilter) (node, error) {
 		}
 	}
 	if labels > 1 {
-		return nil, errors.New("a Chain may have no more than one sub-filter which contains an apply_label_transformer")
+		return nil, refusal("a Chain may have no more than one sub-filter which contains an apply_label_transformer")
 	}
 	nodes, err := c.all(ps)
 	return chain(nodes), err
@@ -136,7 +142,7 @@ func (c *compiler) condition(p *bigtablepb.RowFilter_Condition) (node, error) {
 	c.inCondition = true
 	defer func() { c.inCondition = outer }()
 	if p.GetPredicateFilter() == nil {
-		return nil, errors.New("Error in field 'predicate_filter' : a condition must have a predicate")
+		return nil, refusal("Error in field 'predicate_filter' : a condition must have a predicate")
 	}
 	predicate, err := c.compile(p.PredicateFilter)
 	if err != nil {
@@ -167,7 +173,7 @@ func (c *compiler) compileRow(p *bigtablepb.RowFilter) (node, error) {
 	switch k := p.Filter.(type) {
 	case *bigtablepb.RowFilter_RowKeyRegexFilter:
 		if len(k.RowKeyRegexFilter) == 0 {
-			return nil, errors.New("Error in field 'row_key_regex_filter' : argument must not be empty")
+			return nil, refusal("Error in field 'row_key_regex_filter' : argument must not be empty")
 		}
 		m, err := compileRegex("row_key_regex_filter", k.RowKeyRegexFilter)
 		if err != nil {
@@ -177,22 +183,22 @@ func (c *compiler) compileRow(p *bigtablepb.RowFilter) (node, error) {
 	case *bigtablepb.RowFilter_RowSampleFilter:
 		p := k.RowSampleFilter
 		if math.IsNaN(p) || p <= 0 || p >= 1 {
-			return nil, errors.New("row_sample_filter argument must be between 0.0 and 1.0")
+			return nil, refusal("row_sample_filter argument must be between 0.0 and 1.0")
 		}
 		return row{func(x *run) bool { return x.random() < p }}, nil
 	case *bigtablepb.RowFilter_CellsPerRowOffsetFilter:
 		if k.CellsPerRowOffsetFilter < 0 {
-			return nil, errors.New("Error in field 'cells_per_row_offset_filter' : argument must be >= 0")
+			return nil, refusal("Error in field 'cells_per_row_offset_filter' : argument must be >= 0")
 		}
 		return rowOffset(k.CellsPerRowOffsetFilter), nil
 	case *bigtablepb.RowFilter_CellsPerRowLimitFilter:
 		if k.CellsPerRowLimitFilter <= 0 {
-			return nil, errors.New("Error in field 'cells_per_row_limit_filter' : argument must be > 0")
+			return nil, refusal("Error in field 'cells_per_row_limit_filter' : argument must be > 0")
 		}
 		return rowLimit(k.CellsPerRowLimitFilter), nil
 	case *bigtablepb.RowFilter_CellsPerColumnLimitFilter:
 		if k.CellsPerColumnLimitFilter <= 0 {
-			return nil, errors.New("Error in field 'cells_per_column_limit_filter' : argument must be > 0")
+			return nil, refusal("Error in field 'cells_per_column_limit_filter' : argument must be > 0")
 		}
 		return columnLimit(k.CellsPerColumnLimitFilter), nil
 	}
@@ -227,7 +233,7 @@ func (c *compiler) compileCells(p *bigtablepb.RowFilter) (node, error) {
 		return valueRange(k.ValueRangeFilter), nil
 	case *bigtablepb.RowFilter_StripValueTransformer:
 		if !k.StripValueTransformer {
-			return nil, errors.New("strip_value_transformer must be true if set")
+			return nil, refusal("strip_value_transformer must be true if set")
 		}
 		return transform{func(o *Out) { o.Strip = true }}, nil
 	case *bigtablepb.RowFilter_ApplyLabelTransformer:
@@ -236,7 +242,7 @@ func (c *compiler) compileCells(p *bigtablepb.RowFilter) (node, error) {
 		mask := k.ValueBitmaskFilter.GetMask()
 		return cells{func(o *Out) bool { return hasBits(o.value(), mask) }}, nil
 	}
-	return nil, fmt.Errorf("filter of unknown kind %T", p.Filter)
+	return nil, refuse("filter of unknown kind %T", p.Filter)
 }
 
 // value is what later filters in a chain see of the cell.
@@ -263,7 +269,7 @@ func hasBits(value, mask []byte) bool {
 // of a family of the table.
 func (c *compiler) family(pattern string) (node, error) {
 	if strings.Contains(pattern, ":") {
-		return nil, errors.New("Error in field 'family_name_regex_filter' : must not contain ':'")
+		return nil, refusal("Error in field 'family_name_regex_filter' : must not contain ':'")
 	}
 	m, err := compileRegex("family_name_regex_filter", []byte(pattern))
 	if err != nil {
@@ -332,7 +338,7 @@ var labelPattern = regexp.MustCompile(`^[a-z0-9\-]{1,15}$`)
 
 func label(name string) (node, error) {
 	if !labelPattern.MatchString(name) {
-		return nil, errors.New(`apply_label_transformer must be at most 15 characters and match RE2([a-z0-9\-]+)`)
+		return nil, refusal(`apply_label_transformer must be at most 15 characters and match RE2([a-z0-9\-]+)`)
 	}
 	return transform{func(o *Out) { o.Label = name }}, nil
 }

@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -22,7 +21,7 @@ func compileRegex(field string, pattern []byte) (*matcher, error) {
 	}
 	re, err := regexp.Compile("^(?:" + latin1Pattern(pattern) + ")$")
 	if err != nil {
-		return nil, fmt.Errorf("Error in field '%s' : %v", field, err)
+		return nil, refuse("Error in field '%s' : %v", field, err)
 	}
 	return &matcher{re: re}, nil
 }
