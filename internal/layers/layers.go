@@ -29,6 +29,7 @@ var house = map[string][]string{
 	"internal/expr":         {"pipeline", "internal/cell"},
 	"internal/changestream": {"internal/rowrange"},
 	"internal/mapping":      {"internal/expr", "pipeline", "internal/cell", "internal/record", "internal/changestream"},
+	"internal/pipetest":     {"internal/mapping", "pipeline", "internal/expr", "internal/record", "internal/cell", "internal/push"},
 	"internal/lint":         {"internal/mapping", "pipeline", "internal/expr"},
 
 	// What talks to services.

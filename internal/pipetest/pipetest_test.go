@@ -1,0 +1,316 @@
+package pipetest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+const head = `version: 1
+name: orders
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  orders:
+    families:
+      cf: {columns: {status: string, total: int64, price: "decimal(10,2)", day: date, clock: time, at: timestamp, ok: bool, rate: float64, doc: json}}
+      totals: {aggregate: sum}
+      seen: {}
+  blobs: {key: bytes, families: {cf: {}}}
+  daily:
+    idFrom: '"orders-" + utcDate(timestamp(event.at))'
+    idMatches: ^orders-\d{4}-\d{2}-\d{2}$
+    families: {cf: {columns: {total: int64}}}
+write:
+  skip: event.?type.orValue("") == "heartbeat"
+  onUnmatched: dead-letter
+  onFailure: dead-letter
+  mappings:
+    - name: order
+      when: event.?type.orValue("") == "order"
+      table: orders
+      rowKey: key("order", event.id)
+      timestamp: timestamp(event.at)
+      mutations:
+        - set: {cf: {status: event.status, total: event.?total}}
+          replace: older
+        - when: event.?gone.orValue(false)
+          deleteColumns: {cf: [price]}
+          tombstone: true
+        - when: event.?reset.orValue(false)
+          deleteFamilies: [totals]
+    - name: view
+      when: event.?type.orValue("") == "view"
+      table: orders
+      rowKey: event.page
+      timestamp: bucket(timestamp(event.at), duration("1h"))
+      dedupe: marker
+      markerFamily: seen
+      mutations:
+        - add: {totals: {views: event.delta}}
+    - name: lines
+      when: has(event.lines)
+      forEach: event.lines
+      table: daily
+      rowKey: key(event.id, item.sku)
+      mutations:
+        - set: {cf: {total: item.qty}}
+tests:
+`
+
+// suite loads head and tests.
+func suite(t testing.TB, file string) (*Suite, *pipeline.Pipeline) {
+	t.Helper()
+	p, err := pipeline.Parse([]byte(file), pipeline.Options{File: "orders.yaml"})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, file)
+	}
+	var w *mapping.Write
+	if p.Write != nil {
+		if w, err = mapping.Compile(p, mapping.ServiceLimits()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := New(p, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, p
+}
+
+// printed runs the file's only test and prints its problems.
+func printed(t testing.TB, file string) string {
+	t.Helper()
+	s, p := suite(t, file)
+	if len(p.Tests) != 1 {
+		t.Fatalf("%d tests", len(p.Tests))
+	}
+	var b strings.Builder
+	for _, problem := range s.Run(p.Tests[0]) {
+		fmt.Fprintln(&b, problem.Text)
+		for _, l := range problem.Lines {
+			fmt.Fprintln(&b, l)
+		}
+	}
+	return b.String()
+}
+
+const orderMessage = `
+  - name: t
+    message: {publishTime: "2026-08-30T10:15:31Z", data: {type: order, id: a, at: "2026-08-30T10:15:30.123Z", status: PAID, total: 9007199254740993}}
+    expect:
+`
+
+func TestATestPassesOnlyWhereEverythingIsAsExpected(t *testing.T) {
+	const row = `
+      rows:
+        - table: orders
+          rowKey: order#a
+          timestamp: "2026-08-30T10:15:30.123Z"
+          mutations:
+            - set: {cf: {total: 9007199254740993, status: PAID}}
+              replace: older
+`
+	for _, c := range []struct{ name, old, new, want string }{
+		{"as expected, columns of a set in any order", "", "", ""},
+		{"any time", `          timestamp: "2026-08-30T10:15:30.123Z"` + "\n", "", ""},
+		{"another value", "status: PAID", "status: OPEN", `the row differs
+  orders "order#a"
+    deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
+    set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
+    deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
+-   set cf:status = "OPEN" @ 2026-08-30T10:15:30.123Z
++   set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
+`},
+		{"a number that a double would round", "9007199254740993", "9007199254740992", `the row differs
+  orders "order#a"
+    deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
+-   set cf:total = 9007199254740992 @ 2026-08-30T10:15:30.123Z
++   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
+    deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
+    set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
+`},
+		{"another time", "10:15:30.123Z\"\n", "10:15:30.124Z\"\n", `the row differs
+  orders "order#a"
+-   deleteColumns cf:total [.., 2026-08-30T10:15:30.123Z]
+-   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.124Z
+-   deleteColumns cf:status [.., 2026-08-30T10:15:30.123Z]
+-   set cf:status = "PAID" @ 2026-08-30T10:15:30.124Z
++   deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
++   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
++   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
++   set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
+`},
+		{"without replace", "              replace: older\n", "", `the row differs
+  orders "order#a"
++   deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
+    set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
++   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
+    set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
+`},
+		{"a mutation too many, at any time", `          timestamp: "2026-08-30T10:15:30.123Z"
+          mutations:`, "          mutations:\n            - deleteColumns: {cf: [price]}", `the row differs
+  orders "order#a"
+-   deleteColumns cf:price [.., the row's time]
+    deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
+    set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
+    deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
+    set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
+`},
+		{"another row", "order#a", "order#b", `the row is not written
+- orders "order#b"
+-   deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
+-   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
+-   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
+-   set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
+a row that the test does not expect
++ orders "order#a"
++   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
++   set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
++   deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
++   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
+`},
+		{"a value that its column does not take", "total: 9007199254740993, status", "total: x, status", "the expected value: int64 takes int, not text: convert with int()\n"},
+		{"skipped", row, "\n      skipped: true\n", `not skipped
++ orders "order#a"
++   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
++   set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z
++   deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
++   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := printed(t, head+orderMessage+strings.Replace(row, c.old, c.new, 1)); got != c.want {
+				t.Errorf("got\n%swant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRejectionsAreExpectedOneByOne(t *testing.T) {
+	const message = `
+  - name: t
+    message: {data: {type: order, at: "2026-08-30T10:15:30.123Z", status: PAID}}
+    expect: {rejected: [EXPECT]}
+`
+	const came = "+ rejected: mapping order: rowKey: no such key: id\n"
+	for _, c := range []struct{ expect, want string }{
+		{`{mapping: order, at: rowKey, error: "no such key: id"}`, ""},
+		{`{mapping: order, error: "such key"}`, ""},
+		{`{mapping: order, at: timestamp, error: such}`, "no such rejection\n- rejected: mapping order: timestamp: … such …\n" + came},
+		{`{mapping: view, error: such}`, "no such rejection\n- rejected: mapping view: … such …\n" + came},
+		{`{error: such}`, "no such rejection\n- rejected: … such …\n" + came},
+		{`{mapping: order, error: "such key"}, {mapping: order, error: "such key"}`, "no such rejection\n- rejected: mapping order: … such key …\n"},
+	} {
+		if got := printed(t, head+strings.Replace(message, "EXPECT", c.expect, 1)); got != c.want {
+			t.Errorf("%s: got\n%swant\n%s", c.expect, got, c.want)
+		}
+	}
+	if got := printed(t, head+strings.Replace(message, "rejected: [EXPECT]", "rows: []", 1)); got != "a rejection that the test does not expect\n"+came {
+		t.Errorf("got\n%s", got)
+	}
+	const unmatched = `
+  - name: t
+    message: {data: {type: other}}
+    expect: {rejected: [{error: no mapping takes}]}
+`
+	if got := printed(t, head+unmatched); got != "" {
+		t.Errorf("a record that no mapping takes: %s", got)
+	}
+	skipped := strings.Replace(unmatched, "rejected: [{error: no mapping takes}]", "skipped: true", 1)
+	if got := printed(t, strings.Replace(head, "onUnmatched: dead-letter", "onUnmatched: skip", 1)+skipped); got != "" {
+		t.Errorf("a record that no mapping takes, skipped: %s", got)
+	}
+	if got := printed(t, head+skipped); !strings.Contains(got, "no mapping takes the record") {
+		t.Errorf("dead-letter is not skipped: %q", got)
+	}
+}
+
+func TestEveryKindOfMutationIsCompared(t *testing.T) {
+	const message = `
+  - name: t
+    message:
+      data:
+        - {type: order, id: a, at: "2026-08-30T10:15:30.123Z", status: null, gone: true, reset: true}
+        - {type: view, page: p, at: "2026-08-30T10:15:30.123Z", delta: -2}
+        - {type: heartbeat}
+        - {id: b, at: "2026-08-30T10:15:30.123Z", lines: [{sku: x, qty: 1}, {sku: z, qty: 2}]}
+    expect:
+      rows:
+        - {table: orders-2026-08-30, rowKey: b#z, timestamp: "2026-01-01T00:00:00Z", mutations: [{set: {cf: {total: 2}}}]}
+        - {table: daily, rowKey: b#x, mutations: [{set: {cf: {total: 1}}}]}
+        - table: orders
+          rowKey: order#a
+          timestamp: "2026-08-30T10:15:30.123Z"
+          mutations:
+            - {set: {cf: {status: null}}, replace: older}
+            - {deleteColumns: {cf: [price]}, tombstone: true}
+            - deleteFamilies: [totals]
+        - {table: orders, rowKey: p, timestamp: "2026-08-30T10:00:00Z", mutations: [{add: {totals: {views: -2}}}]}
+`
+	if got := printed(t, head+message); got != "" {
+		t.Errorf("got\n%s", got)
+	}
+	for _, c := range []struct{ old, new string }{
+		{"views: -2}}}", "views: -3}}}"},
+		{", tombstone: true", ""},
+		{"deleteFamilies: [totals]", "deleteFamilies: [cf]"},
+		{"orders-2026-08-30, rowKey: b#z", "orders-2026-08-31, rowKey: b#z"},
+		{"status: null}}, replace: older", "status: null}}, replace: all"},
+	} {
+		if got := printed(t, head+strings.Replace(message, c.old, c.new, 1)); got == "" {
+			t.Errorf("%s passes", c.new)
+		}
+	}
+}
+
+const readsFile = `version: 1
+name: reads
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  orders: {families: {cf: {columns: {status: string, total: int64}}}}
+scans:
+  archive:
+    table: orders
+    when: row.cf.status != "DRAFT"
+    emit: {id: rowKey, status: row.cf.status, total: row.cf.?total}
+    to: {log: {}}
+changes:
+  feed: {table: orders, appProfile: one, to: {log: {}}}
+tests:
+`
+
+func TestRowsThatAScanReadsAreTested(t *testing.T) {
+	const row = `
+  - name: t
+    row: {scan: archive, key: order#a, cells: {cf: {total: 9007199254740993, status: PAID}}}
+    expect: {records: [{id: order#a, status: PAID, total: 9007199254740993}]}
+`
+	for _, c := range []struct{ old, new, want string }{
+		{"", "", ""},
+		{"cells: {cf: {total: 9007199254740993, status: PAID}}}\n    expect: {records: [{id: order#a, status: PAID, total: 9007199254740993}]}",
+			"cells: {cf: {status: DRAFT}}}\n    expect: {records: []}", ""},
+		{"993}]}", "992}]}", "the records differ\n- {\"id\":\"order#a\",\"status\":\"PAID\",\"total\":9007199254740992}\n+ {\"id\":\"order#a\",\"status\":\"PAID\",\"total\":9007199254740993}\n"},
+		{", status: PAID}}", "}}", "the records differ\n- {\"id\":\"order#a\",\"status\":\"PAID\",\"total\":9007199254740993}\na rejection that the test does not expect\n+ rejected: when: no such key: status\n"},
+		{", status: PAID}}}\n    expect: {records: [{id: order#a, status: PAID, total: 9007199254740993}]}",
+			"}}}\n    expect: {rejected: [{at: when, error: no such key}]}", ""},
+		{", cells: {cf: {total: 9007199254740993, status: PAID}}", "", "the row has no cell, and a scan reads no such row: write cells\n"},
+	} {
+		if got := printed(t, readsFile+strings.Replace(row, c.old, c.new, 1)); got != c.want {
+			t.Errorf("%s: got\n%swant\n%s", c.new, got, c.want)
+		}
+	}
+}
+
+func TestAChangeCannotBeTestedAndSaysSo(t *testing.T) {
+	const change = `
+  - name: t
+    change: {changes: feed, rowKey: a, entries: []}
+    expect: {records: []}
+`
+	if got := printed(t, readsFile+change); !strings.Contains(got, "cannot be run by this version") {
+		t.Errorf("got %q", got)
+	}
+}
