@@ -4,11 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/internal/expr"
-	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
-	"github.com/bigtable-functions/bigtable-functions/internal/record"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 )
 
 func TestInitWritesAFileThatLintHasNothingAgainst(t *testing.T) {
@@ -23,7 +20,6 @@ func TestInitWritesAFileThatLintHasNothingAgainst(t *testing.T) {
 	}
 }
 
-// The tests of the first file hold: what they expect is what its mapping makes.
 func TestInitWritesTestsThatPass(t *testing.T) {
 	text, err := firstPipeline("orders")
 	if err != nil {
@@ -33,19 +29,17 @@ func TestInitWritesTestsThatPass(t *testing.T) {
 	if loaded == nil {
 		t.Fatal(findings.Err())
 	}
-	results := make([]*mapping.Result, len(loaded.Pipeline.Tests))
-	for i, test := range loaded.Pipeline.Tests {
-		decoder := &record.Decoder{}
-		results[i] = loaded.Write.Map(&expr.Message{ID: "m", PublishTime: time.Unix(0, 0)}, decoder.JSON(test.Message.Data), time.Unix(0, 0))
+	suite, err := pipetest.New(loaded.Pipeline, loaded.Write)
+	if err != nil {
+		t.Fatal(err)
 	}
-	row := results[0].Rows[0]
-	got := mapping.Key(row.Schema, row.Entry.RowKey) + "\n" + strings.Join(mapping.Lines(row.Schema, row.Entry), "\n")
-	want := "\"order#acme#a-1\"\nset cf:status = \"PAID\" @ 2026-08-30T10:15:30.123Z\nset cf:total = 1250 @ 2026-08-30T10:15:30.123Z"
-	if got != want || len(results[0].Rejected) > 0 {
-		t.Errorf("got %q, want %q", got, want)
+	if len(loaded.Pipeline.Tests) != 2 {
+		t.Errorf("%d tests", len(loaded.Pipeline.Tests))
 	}
-	if r := results[1]; len(r.Rows) != 0 || len(r.Rejected) != 1 || r.Rejected[0].Error() != "mapping order: rowKey: no such key: customer" {
-		t.Errorf("rows %v, rejected %v", r.Rows, r.Rejected)
+	for _, test := range loaded.Pipeline.Tests {
+		for _, problem := range suite.Run(test) {
+			t.Errorf("%s: %s: %s\n%s", problem.Pos, test.Name, problem.Text, strings.Join(problem.Lines, "\n"))
+		}
 	}
 }
 
