@@ -46,7 +46,7 @@ func hotShape(l expr.Lead, key string) shape {
 	case l.Type == "timestamp" || l.Of == "timestamp" || l.Function == "utcDate":
 		return shape{Warning, "begins with a time: " + remedy}
 	case l.Path == messageID:
-		return shape{Warning, "begins with message.id, which Pub/Sub counts up: " + remedy}
+		return shape{Note, "begins with message.id, of whose order nothing is promised; where it counts up, " + remedy}
 	case l.Function == "pad":
 		return shape{Note, "begins with a padded number; if it counts up, " + remedy}
 	case l.Function == "" && named(name, timeNames):

@@ -53,7 +53,7 @@ func TestKeysThatMakeHotSpotsAreTold(t *testing.T) {
 		{"string", `event.old ? event.id : event.ts`, "warning 24 begins with event.ts, by its name a time"},
 		{"string", `(event.eu ? "eu-" : "us-") + event.ts`, "warning 30 begins with event.ts, by its name a time"},
 		// sequences
-		{"string", `message.id`, "warning 1 begins with message.id, which Pub/Sub counts up"},
+		{"string", `message.id`, "note 1 begins with message.id, of whose order nothing is promised"},
 		{"string", `key("m", event.seq)`, "warning 10 begins with event.seq, by its name a sequence"},
 		{"string", `event.sequenceNumber`, "warning 1 begins with event.sequenceNumber, by its name a sequence"},
 		{"string", `pad(int(event.n), 12)`, "note 1 begins with a padded number"},
