@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -77,10 +78,11 @@ func (a *answers) add(status int) {
 	}
 }
 
-func (w *world) flood(a *answers, to string, n int) {
+func (w *world) flood(a *answers, to string, n, padding int) {
 	for i := range n {
 		id := fmt.Sprintf("%s-%d", to, i)
-		a.wg.Go(func() { a.add(w.push(id, fmt.Appendf(nil, `{"to":%q,"id":%q}`, to, id))) })
+		event := fmt.Appendf(nil, `{"to":%q,"id":%q,"padding":%q}`, to, id, strings.Repeat("x", padding))
+		a.wg.Go(func() { a.add(w.push(id, event)) })
 	}
 }
 
@@ -105,9 +107,9 @@ func TestATableThatDoesNotAnswerForAMinuteHoldsUpOnlyItself(t *testing.T) {
 				start := time.Now()
 				var slow, quick answers
 				const events = 3000 // more than one table may hold
-				w.flood(&slow, "slow", events)
+				w.flood(&slow, "slow", events, 0)
 				time.Sleep(10 * time.Second)
-				w.flood(&quick, "quick", events)
+				w.flood(&quick, "quick", events, 0)
 				quick.wg.Wait()
 				if quick.statuses[http.StatusNoContent] != events || quick.last.Sub(start) > 20*time.Second {
 					t.Errorf("the other table: %v, the last after %v", quick.statuses, quick.last.Sub(start))
@@ -142,13 +144,52 @@ func TestATableThatNeverAnswersEndsInRefusals(t *testing.T) {
 		w.emulator.Inject(emulator.Fault{Method: "MutateRows", Hang: true})
 		start := time.Now()
 		var slow answers
-		w.flood(&slow, "slow", 3000)
+		w.flood(&slow, "slow", 3000, 0)
 		slow.wg.Wait()
 		if slow.statuses[http.StatusTooManyRequests] == 0 || slow.statuses[http.StatusServiceUnavailable] == 0 || len(slow.statuses) != 2 {
 			t.Errorf("%v", slow.statuses)
 		}
 		if took := slow.last.Sub(start); took > 270*time.Second {
 			t.Errorf("the last refusal after %v, the service's timeout is 290 s", took)
+		}
+	})
+}
+
+// Events as large as to fill what requests may take do not shut out those of another
+// table, which come later and are small.
+//
+// covers: SNK-23, SNK-25
+func TestLargeEventsOfASilentTableLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := strings.Replace(twoTablesFile, "format: json", "format: json\n  limits: {inFlight: {maxRequestBytes: 16MiB}}", 1)
+		w := newWorld(t, 1, file, worldOptions{families: plainFamilies("cf")})
+		defer w.close()
+		outage := w.emulator.Inject(emulator.Fault{Method: "MutateRows", Table: instance + "/tables/slow", Hang: true})
+		start := time.Now()
+		var slow, later, quick answers
+		w.flood(&slow, "slow", 100, 100<<10) // 17 fill the bound
+		time.Sleep(20 * time.Second)
+		w.flood(&later, "slow", 100, 100<<10)
+		w.flood(&quick, "quick", 100, 0)
+		quick.wg.Wait()
+		if quick.statuses[http.StatusNoContent] != 100 || quick.last.Sub(start) > 31*time.Second {
+			t.Errorf("the other table: %v, the last after %v", quick.statuses, quick.last.Sub(start))
+		}
+		later.wg.Wait()
+		if later.statuses[http.StatusTooManyRequests] != 100 || later.last.Sub(start) > 31*time.Second {
+			t.Errorf("more events of the silent table: %v, the last after %v", later.statuses, later.last.Sub(start))
+		}
+		time.Sleep(time.Minute - time.Since(start))
+		w.emulator.RemoveFault(outage)
+		slow.wg.Wait()
+		if n := slow.statuses[http.StatusNoContent]; n == 0 || n+slow.statuses[http.StatusTooManyRequests] != 100 {
+			t.Errorf("the silent table: %v", slow.statuses)
+		}
+		var after answers
+		w.flood(&after, "slow", 10, 100<<10)
+		after.wg.Wait()
+		if after.statuses[http.StatusNoContent] != 10 {
+			t.Errorf("once it answers: %v", after.statuses)
 		}
 	})
 }

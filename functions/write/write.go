@@ -55,6 +55,7 @@ type function struct {
 	cfg     Config
 	write   *mapping.Write
 	records record.Decode
+	shares  *shares
 }
 
 // New compiles the pipeline and returns the function as an HTTP handler of Pub/Sub
@@ -68,7 +69,7 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.DeadLetters == nil && (p.Write.OnFailure == pipeline.PolicyDeadLetter || p.Write.OnUnmatched == pipeline.PolicyDeadLetter) {
 		return nil, errors.New("a policy says dead-letter, and there is nowhere to put dead letters")
 	}
-	f := &function{cfg: cfg, write: compiled}
+	f := &function{cfg: cfg, write: compiled, shares: newShares(p, cfg.Now)}
 	if f.records, err = record.ByFormat(string(p.Write.Format)); err != nil {
 		return nil, err
 	}
@@ -106,6 +107,13 @@ func (f *function) handle(ctx context.Context, d *delivery) error {
 	result := f.write.Map(message(&d.Message), d.records, d.summary.Start)
 	d.summary.Records, d.summary.Skipped = len(d.records), result.Skipped
 
+	return f.shares.within(ctx, result, d.Size, func(ctx context.Context) error {
+		return f.settle(ctx, d, result)
+	})
+}
+
+// settle applies the rows and hands what can never be written to its policy.
+func (f *function) settle(ctx context.Context, d *delivery, result *mapping.Result) error {
 	failures := f.unwritable(d, result)
 	rejected, err := f.apply(ctx, d, result.Rows)
 	if err != nil {
