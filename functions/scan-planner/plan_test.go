@@ -1,0 +1,172 @@
+package scanplanner
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// texts prints splits in the reference's notation.
+func texts(splits [][]rowrange.Range) [][]string {
+	var out [][]string
+	for _, s := range splits {
+		var rs []string
+		for _, r := range s {
+			rs = append(rs, r.String())
+		}
+		out = append(out, rs)
+	}
+	return out
+}
+
+func parse(t *testing.T, ranges ...string) []rowrange.Range {
+	t.Helper()
+	var out []rowrange.Range
+	for _, s := range ranges {
+		r, err := rowrange.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+const gib = 1 << 30
+
+// covers: SC-02, SC-04
+// issue-row: 12, 13, 14, 15
+func TestSplitsAreCutAtTabletsAndWeighedByTheirBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		ranges      []string
+		samples     []btrpc.Sample
+		parallelism int
+		want        [][]string
+	}{
+		"no sample":                    {[]string{"(*, *)"}, nil, 0, [][]string{{"(*, *)"}}},
+		"the end of the table alone":   {[]string{"(*, *)"}, []btrpc.Sample{{"", 5 * gib}}, 0, [][]string{{"(*, *)"}}},
+		"one boundary":                 {[]string{"(*, *)"}, []btrpc.Sample{{"m", gib}, {"", 2 * gib}}, 0, [][]string{{"(*, m)"}, {"[m, *)"}}},
+		"without the end of the table": {[]string{"(*, *)"}, []btrpc.Sample{{"m", gib}}, 0, [][]string{{"(*, m)"}, {"[m, *)"}}},
+		"small tablets share one":      {[]string{"(*, *)"}, []btrpc.Sample{{"d", 10 << 20}, {"m", 20 << 20}, {"", 30 << 20}}, 0, [][]string{{"(*, *)"}}},
+		"a giant stays whole": {[]string{"(*, *)"}, []btrpc.Sample{{"d", 1 << 20}, {"m", 1<<20 + 50*gib}, {"", 2<<20 + 50*gib}}, 0,
+			[][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
+		"parallelism asked takes small ones apart": {[]string{"(*, *)"}, []btrpc.Sample{{"d", 100}, {"m", 200}, {"", 300}}, 2,
+			[][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
+		"more is asked than there are": {[]string{"(*, *)"}, []btrpc.Sample{{"m", 100}, {"", 200}}, 50, [][]string{{"(*, m)"}, {"[m, *)"}}},
+		"boundaries outside and on the bounds do not cut": {[]string{"[d, m)"}, []btrpc.Sample{{"a", gib}, {"d", 2 * gib}, {"m", 3 * gib}, {"z", 4 * gib}}, 0,
+			[][]string{{"[d, m)"}}},
+		"a range of one key is not cut":        {[]string{`[a, a\x00)`}, []btrpc.Sample{{"a", gib}, {"a\x00", 2 * gib}}, 0, [][]string{{`[a, a\x00)`}}},
+		"samples out of order and twice":       {[]string{"(*, *)"}, []btrpc.Sample{{"m", 2 * gib}, {"d", gib}, {"m", 2 * gib}, {"", 3 * gib}}, 0, [][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
+		"ranges of one tablet share its bytes": {[]string{"[a, b)", "[c, d)", "[e, f)"}, []btrpc.Sample{{"", 600 << 20}}, 0, [][]string{{"[a, b)"}, {"[c, d)"}, {"[e, f)"}}},
+		"ranges apart within a split stay so":  {[]string{"[a, b)", "[c, d)", "[x, y)"}, []btrpc.Sample{{"m", 100}, {"", 200}}, 0, [][]string{{"[a, b)", "[c, d)", "[x, y)"}}},
+	} {
+		if got := texts(group(cut(parse(t, c.ranges...), c.samples), c.parallelism)); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// issue-row: 9
+func TestManyRangesAreSpreadOverRequestsThatFit(t *testing.T) {
+	for name, key := range map[string]func(i int) string{
+		"60,000 short keys": func(i int) string { return fmt.Sprintf("%05d", i) },
+		"1,000 long keys":   func(i int) string { return fmt.Sprintf("%03d%04090d", i, i) },
+		"60,000 keys of 50": func(i int) string { return fmt.Sprintf("%05d%045d", i, i) },
+	} {
+		n := 60_000
+		if len(key(0)) > 1000 {
+			n = 1000
+		}
+		var ranges []rowrange.Range
+		for i := range n {
+			ranges = append(ranges, rowrange.Closed(key(i)))
+		}
+		total := 0
+		for _, split := range group(cut(ranges, nil), 0) {
+			request, document := 0, 0
+			for _, r := range split {
+				request += len(r.Start) + len(r.End) + 16
+				document += (len(r.Start)+len(r.End))*4/3 + 64
+			}
+			total += len(split)
+			if request > 400<<10 || document > 700_000 {
+				t.Errorf("%s: a split of %d bytes in a request and %d in the ledger", name, request, document)
+			}
+		}
+		if total != n {
+			t.Errorf("%s: %d ranges in splits, want %d", name, total, n)
+		}
+	}
+}
+
+// covers: SC-02, SC-12
+func TestSplitsHoldEveryKeyAskedForOnceAndInOrder(t *testing.T) {
+	key := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 1, 3)
+	rapid.Check(t, func(t *rapid.T) {
+		var asked []rowrange.Range
+		for range rapid.IntRange(0, 5).Draw(t, "ranges") {
+			asked = append(asked, rowrange.Range{
+				Start: string(key.Draw(t, "start")), End: string(key.Draw(t, "end")), StartOpen: rapid.Bool().Draw(t, "open"), EndClosed: rapid.Bool().Draw(t, "closed"),
+			})
+		}
+		if len(asked) == 0 {
+			asked = []rowrange.Range{{}}
+		}
+		asked = rowrange.Merge(asked)
+		var samples []btrpc.Sample
+		bytes := int64(0)
+		for range rapid.IntRange(0, 6).Draw(t, "samples") {
+			bytes += rapid.Int64Range(-gib, gib).Draw(t, "bytes")
+			samples = append(samples, btrpc.Sample{Key: string(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 0, 3).Draw(t, "sample")), Bytes: bytes})
+		}
+		splits := group(cut(asked, samples), rapid.IntRange(0, 10).Draw(t, "parallelism"))
+		all := slices.Concat(splits...)
+		for i, r := range all {
+			if r.IsEmpty() {
+				t.Fatalf("an empty range in %v", texts(splits))
+			}
+			if i > 0 {
+				if _, overlap := rowrange.Intersect(all[i-1], r); overlap || all[i-1].Start > r.Start {
+					t.Fatalf("%s before %s", all[i-1], r)
+				}
+			}
+		}
+		if got := rowrange.Merge(all); !slices.EqualFunc(got, asked, rowrange.Range.Equal) {
+			t.Fatalf("splits hold %v, want %v", got, asked)
+		}
+	})
+}
+
+func TestAScheduledRequestIsNamedByItsDueTime(t *testing.T) {
+	for _, c := range []struct{ cron, zone, published, want string }{
+		{"0 3 * * *", "Etc/UTC", "2026-08-30T03:00:04Z", "2026-08-30T03:00Z"},
+		{"0 3 * * *", "Etc/UTC", "2026-08-30T03:59:59Z", "2026-08-30T03:00Z"}, // a retried job
+		{"0 3 * * *", "Europe/Berlin", "2026-08-30T01:00:04Z", "2026-08-30T01:00Z"},
+		{"*/15 * * * *", "Etc/UTC", "2026-08-30T03:44:59Z", "2026-08-30T03:30Z"},
+		{"5/20 9-17 * * mon-fri", "Etc/UTC", "2026-08-31T09:30:00Z", "2026-08-31T09:25Z"},
+		{"0 0 1 * sun", "Etc/UTC", "2026-08-30T00:10:00Z", "2026-08-30T00:00Z"}, // a Sunday, not the first
+		{"0 0 1 * 7", "Etc/UTC", "2026-09-01T00:10:00Z", "2026-09-01T00:00Z"},   // the first, not a Sunday
+		{"0 0 * jan *", "Etc/UTC", "2026-08-30T03:10:30Z", "2026-08-30T03:10Z"}, // by hand
+	} {
+		published, err := time.Parse(time.RFC3339, c.published)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pipeline.Pipeline{Scans: []*pipeline.Scan{{Name: "archive", Schedule: &pipeline.Schedule{Cron: c.cron, TimeZone: c.zone}}}}
+		id, err := scheduledID(p, "archive", push.Message{ID: "m", PublishTime: published})
+		if err != nil || id != "archive@"+c.want {
+			t.Errorf("%s in %s, published %s: %s, %v; want %s", c.cron, c.zone, c.published, id, err, c.want)
+		}
+	}
+	if _, err := scheduledID(&pipeline.Pipeline{}, "archive", push.Message{ID: "m"}); err == nil {
+		t.Error("a schedule of a scan that is not there was taken")
+	}
+}
