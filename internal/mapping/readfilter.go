@@ -69,19 +69,29 @@ func chain(filters ...*bigtablepb.RowFilter) *bigtablepb.RowFilter {
 	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_Chain_{Chain: &bigtablepb.RowFilter_Chain{Filters: filters}}}
 }
 
+// familyFilter names each family by itself, not all in one pattern: of a pattern that
+// is a name the service says NOT_FOUND where there is no such family.
 func familyFilter(families []*pipeline.Family) *bigtablepb.RowFilter {
-	var names [][]byte
+	var filters []*bigtablepb.RowFilter
 	for _, f := range families {
-		names = append(names, []byte(f.Name))
+		filters = append(filters, familyNamed(f.Name))
 	}
-	if names == nil {
-		return nil
-	}
-	return familyRegex(names...)
+	return interleave(filters)
 }
 
-func familyRegex(names ...[]byte) *bigtablepb.RowFilter {
-	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_FamilyNameRegexFilter{FamilyNameRegexFilter: string(anyOf(names))}}
+func familyNamed(name string) *bigtablepb.RowFilter {
+	pattern := string(appendQuotedName(nil, []byte(name)))
+	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_FamilyNameRegexFilter{FamilyNameRegexFilter: pattern}}
+}
+
+func interleave(filters []*bigtablepb.RowFilter) *bigtablepb.RowFilter {
+	switch len(filters) {
+	case 0:
+		return nil
+	case 1:
+		return filters[0]
+	}
+	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_Interleave_{Interleave: &bigtablepb.RowFilter_Interleave{Filters: filters}}}
 }
 
 // columnFilter takes the columns of each family, the families side by side.
@@ -96,17 +106,11 @@ func columnFilter(columns []*pipeline.ColumnRef) *bigtablepb.RowFilter {
 	}
 	var filters []*bigtablepb.RowFilter
 	for _, family := range order {
-		filters = append(filters, chain(familyRegex([]byte(family)), &bigtablepb.RowFilter{
+		filters = append(filters, chain(familyNamed(family), &bigtablepb.RowFilter{
 			Filter: &bigtablepb.RowFilter_ColumnQualifierRegexFilter{ColumnQualifierRegexFilter: anyOf(byFamily[family])},
 		}))
 	}
-	switch len(filters) {
-	case 0:
-		return nil
-	case 1:
-		return filters[0]
-	}
-	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_Interleave_{Interleave: &bigtablepb.RowFilter_Interleave{Filters: filters}}}
+	return interleave(filters)
 }
 
 func windowFilter(since, until time.Time) (*bigtablepb.RowFilter, error) {

@@ -19,7 +19,7 @@ func TestAScanIsCompiledToOneFilter(t *testing.T) {
 	for scan, want := range map[string]string{
 		"":                                  "",
 		"cells: {families: [cf]}":           `family_name_regex_filter: "cf"`,
-		"cells: {families: [cf, odd-name]}": `family_name_regex_filter: "cf|odd\\-name"`,
+		"cells: {families: [cf, odd-name]}": `interleave { filters { family_name_regex_filter: "cf" } filters { family_name_regex_filter: "odd\\-name" } }`,
 		"cells: {columns: {cf: [status]}, versions: 2, since: '2026-08-01T00:00:00Z', until: '2026-08-01T00:00:00.001Z'}": `chain {
 			filters { chain { filters { family_name_regex_filter: "cf" } filters { column_qualifier_regex_filter: "status" } } }
 			filters { timestamp_range_filter { start_timestamp_micros: 1785542400000000 end_timestamp_micros: 1785542400001000 } }

@@ -1,0 +1,366 @@
+package scanworker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/grpc"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+const tables = `
+version: 1
+name: orders
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  orders:
+    families: {cf: {columns: {status: string, total: int64}}, other: {}, absent: {}}
+scans:
+`
+
+const tableName = "projects/my-project/instances/my-instance/tables/orders"
+
+// house is the function over a ledger in memory.
+type house struct {
+	t       testing.TB
+	store   ledger.Store
+	cfg     scanworker.Config
+	handler http.Handler
+	sink    *keptSink
+	log     *lockedBuffer
+
+	// Where there is an emulator.
+	emulator *emulator.Emulator
+	conn     *grpc.ClientConn
+
+	mu        sync.Mutex
+	tasks     []task.Scan
+	done      []task.ScanDone
+	publish   error // of the next messages
+	letters   []deadletter.Letter
+	summaries []scanworker.Summary
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// keptSink keeps what it takes.
+type keptSink struct {
+	mu      sync.Mutex
+	records []relay.Record
+	before  func(ctx context.Context, records []relay.Record) []error // nil: takes all
+}
+
+func (s *keptSink) Send(ctx context.Context, records []relay.Record) []error {
+	var errs []error
+	if s.before != nil {
+		errs = s.before(ctx, records)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, r := range records {
+		if errs == nil || errs[i] == nil {
+			s.records = append(s.records, r)
+		}
+	}
+	return errs
+}
+
+// bodies returns what was sent, in order.
+func (s *keptSink) bodies() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, r := range s.records {
+		out = append(out, string(r.Body))
+	}
+	return out
+}
+
+// newHouse deploys the scan `all` of the table orders, without a table behind it.
+func newHouse(t testing.TB, scan string) *house {
+	t.Helper()
+	p, err := pipeline.Parse([]byte(tables+"  all: {table: orders, "+scan+"}\n"), pipeline.Options{File: "p.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &house{t: t, store: storetest.NewMemory(), sink: &keptSink{}, log: &lockedBuffer{}}
+	h.cfg = scanworker.Config{
+		Pipeline: p, Sink: func(context.Context, *pipeline.Scan) (relay.Sink, error) { return h.sink, nil },
+		DeadLetters: h, Tasks: h, Done: h, Holder: "worker", Budget: scanworker.Budget, Slice: scanworker.Slice,
+		CommitEvery: scanworker.CommitEvery, Stopping: context.Background(), Logger: slog.New(slog.NewTextHandler(h.log, nil)),
+		Report: func(_ context.Context, s scanworker.Summary) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.summaries = append(h.summaries, s)
+		},
+	}
+	h.start()
+	return h
+}
+
+// start is another process of the same function.
+func (h *house) start() {
+	h.t.Helper()
+	h.cfg.Ledger = ledger.New(h.store, "orders", ledger.Options{})
+	var err error
+	if h.handler, err = scanworker.New(h.cfg); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// withTable puts an emulated table behind the function, with families cf and other.
+func (h *house) withTable(o emulator.Options) *house {
+	h.t.Helper()
+	var err error
+	if h.emulator, err = emulator.New(o); err != nil {
+		h.t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = h.emulator.Serve(listener) })
+	h.t.Cleanup(func() { h.emulator.Close(); serving.Wait() })
+	if h.conn, err = h.emulator.Dial(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { h.conn.Close() })
+	_, err = adminpb.NewBigtableTableAdminClient(h.conn).CreateTable(h.t.Context(), &adminpb.CreateTableRequest{
+		Parent: "projects/my-project/instances/my-instance", TableId: "orders",
+		Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"cf": {}, "other": {}}},
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: listener.Addr().String()})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	open := scanworker.NewTables(dialer)
+	h.t.Cleanup(func() { open.Close() })
+	h.cfg.Table = open.Table
+	h.start()
+	return h
+}
+
+// put writes cells of family cf or other: key, column, value.
+func (h *house) put(cells ...string) {
+	h.t.Helper()
+	req := &bigtablepb.MutateRowsRequest{TableName: tableName}
+	for i := 0; i < len(cells); i += 3 {
+		family, qualifier, _ := bytes.Cut([]byte(cells[i+1]), []byte(":"))
+		req.Entries = append(req.Entries, &bigtablepb.MutateRowsRequest_Entry{
+			RowKey: []byte(cells[i]), Mutations: []*bigtablepb.Mutation{{Mutation: &bigtablepb.Mutation_SetCell_{SetCell: &bigtablepb.Mutation_SetCell{
+				FamilyName: string(family), ColumnQualifier: qualifier, TimestampMicros: 1000, Value: []byte(cells[i+2]),
+			}}}},
+		})
+	}
+	stream, err := bigtablepb.NewBigtableClient(h.conn).MutateRows(h.t.Context(), req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for res, err := stream.Recv(); err == nil; res, err = stream.Recv() {
+		for _, e := range res.Entries {
+			if e.Status.GetCode() != 0 {
+				h.t.Fatal(e.Status)
+			}
+		}
+	}
+}
+
+func key(i int) string { return fmt.Sprintf("k%05d", i) }
+
+func number(n int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
+
+// putRows writes rows from 0 to n with cf:total.
+func (h *house) putRows(n int) {
+	var cells []string
+	for i := range n {
+		cells = append(cells, key(i), "cf:total", number(i))
+	}
+	h.put(cells...)
+}
+
+// plan begins scan s with one split for each list of ranges.
+func (h *house) plan(limit int64, splits ...[]rowrange.Range) {
+	h.t.Helper()
+	if _, err := h.cfg.Ledger.Begin(h.t.Context(), "s", "all", nil); err != nil {
+		h.t.Fatal(err)
+	}
+	scan, err := h.cfg.Ledger.Plan(h.t.Context(), "s", splits, limit)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	tasks, err := h.cfg.Ledger.Unfinished(h.t.Context(), scan)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, t := range tasks {
+		h.tasks = append(h.tasks, h.task(t.Index))
+	}
+}
+
+func whole() []rowrange.Range { return []rowrange.Range{{}} }
+
+func (h *house) scan() *ledger.Scan {
+	h.t.Helper()
+	s, err := h.cfg.Ledger.Scan(h.t.Context(), "s")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+func (h *house) task(split int) task.Scan {
+	return task.Scan{Version: 1, Scan: "s", Name: "all", Attempt: h.scan().Attempt, Split: split}
+}
+
+func (h *house) split(index int) *ledger.Split {
+	h.t.Helper()
+	var found *ledger.Split
+	err := h.cfg.Ledger.Splits(h.t.Context(), h.scan(), func(s *ledger.Split) error {
+		if s.Index == index {
+			found = s
+		}
+		return nil
+	})
+	if err != nil || found == nil {
+		h.t.Fatalf("split %d: %v, %v", index, found, err)
+	}
+	return found
+}
+
+// deliver sends one task and returns the answer and what became of it.
+func (h *house) deliver(t task.Scan) (int, scanworker.Summary) {
+	h.t.Helper()
+	data, err := task.Encode(t)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	code := h.post(data)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return code, h.summaries[len(h.summaries)-1]
+}
+
+func (h *house) post(data []byte) int {
+	h.t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"message":      map[string]any{"messageId": "m", "publishTime": "2026-08-30T03:00:04Z", "data": data},
+		"subscription": "projects/p/subscriptions/s",
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body)))
+	return w.Code
+}
+
+// run delivers tasks until none is left, and refused ones again after ten seconds.
+func (h *house) run() {
+	h.t.Helper()
+	for deliveries := 0; ; deliveries++ {
+		h.mu.Lock()
+		if len(h.tasks) == 0 {
+			h.mu.Unlock()
+			return
+		}
+		next := h.tasks[0]
+		h.tasks = h.tasks[1:]
+		h.mu.Unlock()
+		if deliveries > 1000 {
+			h.t.Fatal("the tasks do not end")
+		}
+		if code, _ := h.deliver(next); code != http.StatusNoContent {
+			time.Sleep(10 * time.Second) // of a bubble
+			h.mu.Lock()
+			h.tasks = append(h.tasks, next)
+			h.mu.Unlock()
+		}
+	}
+}
+
+// Publish implements scanjob.Publisher.
+func (h *house) Publish(_ context.Context, messages ...any) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.publish != nil {
+		return h.publish
+	}
+	for _, m := range messages {
+		switch m := m.(type) {
+		case task.Scan:
+			h.tasks = append(h.tasks, m)
+		case task.ScanDone:
+			h.done = append(h.done, m)
+		}
+	}
+	return nil
+}
+
+// Put implements DeadLetters.
+func (h *house) Put(_ context.Context, letters []deadletter.Letter) error {
+	h.letters = append(h.letters, letters...)
+	return nil
+}
+
+// calls counts the calls of a method, from now on.
+func (h *house) calls(method string) func() int {
+	id := h.emulator.Inject(emulator.Fault{Method: method, Delay: time.Nanosecond})
+	return func() int {
+		faults := h.emulator.Faults()
+		i := slices.IndexFunc(faults, func(f emulator.ActiveFault) bool { return f.ID == id })
+		return faults[i].Hits
+	}
+}
+
+// wantKeys is what `emit: {id: rowKey}` makes of rows from to to, and of one column.
+func wantKeys(from, to int) []string {
+	var out []string
+	for i := from; i < to; i++ {
+		out = append(out, `{"id":"`+key(i)+`"}`)
+	}
+	return out
+}
+
+func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
