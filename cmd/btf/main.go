@@ -35,6 +35,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.SetErr(stderr)
 	cmd.AddCommand(demoCommand(), emulatorCommand())
 	cmd.AddCommand(initCommand(), lintCommand(), devCommand())
+	cmd.AddCommand(testCommand(), explainCommand())
 	cmd.AddCommand(scanCommand(), statusCommand())
 	cmd.AddCommand(replayCommand())
 	return cmd

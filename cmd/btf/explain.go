@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+)
+
+func explainCommand() *cobra.Command {
+	var e explainer
+	cmd := &cobra.Command{
+		Use:   "explain FILE MESSAGE",
+		Short: "Say what a pipeline would do with a message",
+		Long: "Says for each record of a message which mappings take it and why others do not, and prints the\n" +
+			"rows that they make, one mutation a line, in the order in which they would be applied. MESSAGE\n" +
+			"is a file, or - for stdin: the body of a push request, or a bare payload, which then has the id\n" +
+			"and publish time that a test without them has. Writes nothing.\n" +
+			"BIGTABLE_PROJECT and BIGTABLE_INSTANCE replace the file's defaults.",
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.stdin, e.stdout = cmd.InOrStdin(), cmd.OutOrStdout()
+			return e.run(args[0], args[1])
+		},
+	}
+	cmd.Flags().BoolVar(&e.asTest, "as-test", false, "print an entry for the file's tests instead, which passes")
+	return cmd
+}
+
+type explainer struct {
+	asTest bool
+	stdin  io.Reader
+	stdout io.Writer
+}
+
+func (e *explainer) run(file, from string) error {
+	suite, err := e.load(file)
+	if err != nil {
+		return err
+	}
+	m, bare, err := e.message(from)
+	if err != nil {
+		return err
+	}
+	if e.asTest {
+		text, err := suite.AsTest(m)
+		if err != nil {
+			return fmt.Errorf("writing a test: %w", err)
+		}
+		// It is YAML with nothing unprintable in it; escaping it again would change it.
+		if _, err := io.WriteString(e.stdout, text); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+		return nil
+	}
+	lines, err := suite.Explain(m, time.Now())
+	if err != nil {
+		return err
+	}
+	p := &printer{out: e.stdout}
+	kind := "a push body"
+	if bare {
+		kind = "a bare payload"
+	}
+	p.printf("%s: message %q, published %s\n", kind, m.ID, m.PublishTime.Format(time.RFC3339Nano))
+	for _, line := range lines {
+		p.printf("%s\n", line)
+	}
+	return p.err
+}
+
+func (e *explainer) load(file string) (*pipetest.Suite, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pipeline file: %w", err)
+	}
+	loaded, findings := loadPipeline(file, text)
+	if loaded == nil {
+		return nil, findings.Err()
+	}
+	if loaded.Write == nil {
+		return nil, fmt.Errorf("%s: no write section, so that no message comes to it", file)
+	}
+	return suiteOf(loaded)
+}
+
+// message reads the message, and whether it is a bare payload.
+func (e *explainer) message(from string) (_ *push.Message, bare bool, err error) {
+	var body []byte
+	if from == "-" {
+		body, err = io.ReadAll(e.stdin)
+	} else {
+		body, err = os.ReadFile(from)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("reading the message: %w", err)
+	}
+	m, isPush, err := push.ParseBody(body)
+	if err != nil {
+		return nil, false, fmt.Errorf("the message: %w", err)
+	}
+	if !isPush {
+		return pipetest.DefaultMessage(body), true, nil
+	}
+	return &m, false, nil
+}
