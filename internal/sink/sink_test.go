@@ -1,0 +1,199 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+)
+
+func cloud(t *testing.T, topics ...string) *localcloud.Cloud {
+	t.Helper()
+	c, err := localcloud.New(localcloud.Options{Project: "p", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	if err := c.CreateTopics(t.Context(), topics...); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func publisher(t *testing.T, c *localcloud.Cloud, topic string) *sink.PubSub {
+	t.Helper()
+	client, err := c.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sink.NewPubSub(client.Publisher(topic))
+	t.Cleanup(func() { s.Close(); client.Close() })
+	return s
+}
+
+func TestPubSubHasEveryRecordWhenSendReturns(t *testing.T) {
+	c := cloud(t, "out")
+	s := publisher(t, c, "out")
+	var records []relay.Record
+	for i := range 3000 {
+		records = append(records, relay.Record{
+			ID: fmt.Sprint(i), Body: fmt.Appendf(nil, `{"n":%d}`, i), OrderingKey: fmt.Sprint(i % 3), Attributes: map[string]string{"kind": "row"},
+		})
+	}
+	if errs := s.Send(t.Context(), records); errs != nil {
+		t.Fatal(errors.Join(errs...))
+	}
+	last := map[string]int{}
+	published := c.Published("out")
+	for _, m := range published {
+		var body struct{ N int }
+		if err := json.Unmarshal(m.Data, &body); err != nil {
+			t.Fatal(err)
+		}
+		if m.Attributes["kind"] != "row" || m.Attributes[sink.IDAttribute] != fmt.Sprint(body.N) {
+			t.Fatalf("record %d has attributes %v", body.N, m.Attributes)
+		}
+		if at, seen := last[m.OrderingKey]; seen && at > body.N {
+			t.Errorf("of key %s, %d comes after %d", m.OrderingKey, body.N, at)
+		}
+		last[m.OrderingKey] = body.N
+	}
+	if len(published) != len(records) {
+		t.Errorf("%d messages of %d", len(published), len(records))
+	}
+}
+
+func TestAMessageOverPubSubsLimitIsRejectedAlone(t *testing.T) {
+	c := cloud(t, "out")
+	s := publisher(t, c, "out")
+	errs := s.Send(t.Context(), []relay.Record{{ID: "a", Body: []byte("1")}, {ID: "b", Body: make([]byte, 10_000_000)}, {ID: "c", Body: []byte("3")}})
+	var rejected *relay.Rejected
+	if len(errs) != 3 || errs[0] != nil || errs[2] != nil || !errors.As(errs[1], &rejected) {
+		t.Errorf("errors %v", errs)
+	}
+	if n := len(c.Published("out")); n != 2 {
+		t.Errorf("%d messages, want the two that fit", n)
+	}
+}
+
+func TestATopicThatIsNotThereFailsEveryRecordAndRejectsNone(t *testing.T) {
+	s := publisher(t, cloud(t), "out")
+	for range 2 { // also after the publisher has paused the key
+		errs := s.Send(t.Context(), []relay.Record{{ID: "a", Body: []byte("secret"), OrderingKey: "k"}, {ID: "b", Body: []byte("secret")}})
+		for i, err := range errs {
+			var rejected *relay.Rejected
+			if err == nil || errors.As(err, &rejected) || retry.Classify(err).Code != codes.NotFound || !strings.Contains(err.Error(), "topic out") {
+				t.Errorf("record %d: %v", i, err)
+			}
+		}
+		if len(errs) != 2 {
+			t.Fatalf("errors %v", errs)
+		}
+	}
+}
+
+func TestTheLogHasALineForEachRecord(t *testing.T) {
+	var out bytes.Buffer
+	s := sink.NewLog(slog.New(telemetry.NewHandler(&out, slog.LevelInfo, "")))
+	errs := s.Send(t.Context(), []relay.Record{{ID: "a", Body: []byte(`{"n":1}`)}, {ID: "b", Body: bytes.Repeat([]byte("1"), 300<<10)}})
+	var rejected *relay.Rejected
+	if len(errs) != 2 || errs[0] != nil || !errors.As(errs[1], &rejected) {
+		t.Errorf("errors %v", errs)
+	}
+	var line struct {
+		Severity, RecordID string
+		Record             struct{ N int }
+	}
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Severity != "INFO" || line.RecordID != "a" || line.Record.N != 1 {
+		t.Errorf("%s: %v", out.String(), err)
+	}
+}
+
+func record(body string) []relay.Record { return []relay.Record{{Body: []byte(body)}} }
+
+func TestAFileIsWrittenAnewAndResumedAtItsLastWholeLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.ndjson")
+	for _, c := range []struct {
+		before string
+		resume bool
+		want   string
+	}{
+		{"", false, "new\n"},
+		{"old\n", false, "new\n"},
+		{"", true, "new\n"},
+		{"old\n", true, "old\nnew\n"},
+		{"old\ntorn", true, "old\nnew\n"},
+		{"torn", true, "new\n"},
+		{"old\n" + strings.Repeat("torn", 50_000), true, "old\nnew\n"},
+		{strings.Repeat("a", 70_000) + "\n" + strings.Repeat("b", 200_000), true, strings.Repeat("a", 70_000) + "\nnew\n"},
+	} {
+		if err := os.WriteFile(path, []byte(c.before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := sink.Create(path, c.resume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if errs := f.Send(t.Context(), record("new")); errs != nil {
+			t.Fatal(errs)
+		}
+		got, err := os.ReadFile(path) // before it is closed: it is durable
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != c.want {
+			t.Errorf("after %.20q, resume %t: %.40q, want %.40q", c.before, c.resume, got, c.want)
+		}
+	}
+}
+
+func TestLinesOfTwoSendersNeverMix(t *testing.T) {
+	var out bytes.Buffer
+	l := sink.NewLines(&out)
+	var senders sync.WaitGroup
+	for _, c := range []string{"a", "b", "c"} {
+		senders.Go(func() {
+			for range 100 {
+				l.Send(t.Context(), []relay.Record{{Body: []byte(strings.Repeat(c, 1000))}, {Body: []byte(strings.Repeat(c, 10))}})
+			}
+		})
+	}
+	senders.Wait()
+	n := 0
+	for line := range strings.Lines(out.String()) {
+		n++
+		if text := strings.TrimSuffix(line, "\n"); strings.Count(text, text[:1]) != len(text) {
+			t.Fatalf("a line of several senders: %.40s", text)
+		}
+	}
+	if n != 600 {
+		t.Errorf("%d lines of 600", n)
+	}
+}
+
+func TestAClosedPipeFailsEverySendFromThenOn(t *testing.T) {
+	r, w := io.Pipe()
+	r.Close()
+	l := sink.NewLines(w)
+	for range 2 {
+		if errs := l.Send(t.Context(), record("x")); len(errs) != 1 || !errors.Is(errs[0], io.ErrClosedPipe) || !errors.Is(l.Err(), io.ErrClosedPipe) {
+			t.Errorf("errors %v, %v", errs, l.Err())
+		}
+	}
+}
