@@ -102,7 +102,7 @@ func mutationLine(schema *pipeline.Table, m *bigtablepb.Mutation) string {
 // the entry.
 func written(r *mapping.Row) []*bigtablepb.Mutation {
 	all := r.Entry.Mutations
-	if r.Unless != nil && len(r.Parts) == 1 && r.Parts[0].Mapping.MarkerFamily != nil {
+	if r.Unless != nil && r.Parts[0].Mapping.MarkerFamily != nil { // the last mutation, whatever it was merged of
 		return all[:len(all)-1]
 	}
 	return all
