@@ -119,3 +119,29 @@ func TestAnEntryThatTheTableOrTheServiceWouldNotTakeIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestACloudEventIsReadByExpressionsInEveryMode(t *testing.T) {
+	w := load(t, `
+mappings:
+  - name: a
+    table: orders
+    rowKey: key(event.type, event.id)
+    timestamp: timestamp(event.time)
+    mutations:
+      - set: {cf: {status: event.?subject, doc: event.data}, other: {size: string(size(event.data)), bytes: event.data}}
+`, ServiceLimits())
+	attributes := map[string]string{
+		"ce-specversion": "1.0", "ce-id": "e", "ce-source": "/s", "ce-type": "t", "ce-time": "2026-08-30T10:15:30.5Z",
+		"content-type": "application/octet-stream",
+	}
+	var d record.Decoder
+	got := w.Map(&expr.Message{}, d.CloudEvents([]byte("\xff\x00"), attributes), published)
+	const want = `orders "t#e"
+  set cf:doc = "/wA=" @ 2026-08-30T10:15:30.500Z
+  set other:size = 0x32 @ 2026-08-30T10:15:30.500Z
+  set other:bytes = 0xff00 @ 2026-08-30T10:15:30.500Z
+`
+	if text(got.Rows) != want {
+		t.Errorf("%s%s", text(got.Rows), rejections(got))
+	}
+}
