@@ -58,8 +58,8 @@ c deleterow t row1
 expect "count after deleterow" 1 count t
 c deleteallrows t
 expect "count after deleteallrows" 0 count t
-c createappprofile p "no single-row transactions" route-any
-expect "app profiles" "p" listappprofile
+c createappprofile cbt p "no single-row transactions" route-any
+expect "app profiles" "no single-row" listappprofile cbt
 c deletetable t
 refuse "a table that was deleted" count t
 echo "cbt: ok"

@@ -11,7 +11,7 @@ const values = (row, family, qualifier) => row.data[family][qualifier].map(c => 
 
 await table.create({
   families: ['cf', {name: 'old', rule: {versions: 1}}],
-  splits: ['m'],
+  splits: [Buffer.from('m')],
 });
 assert.deepEqual((await instance.getTables())[0].map(t => t.id), ['t']);
 
@@ -23,7 +23,8 @@ await family.delete();
 
 await table.insert([
   {key: 'a', data: {cf: {q: 'one', n: {value: 1, timestamp: 1000}}}},
-  {key: 'b', data: {cf: {q: [{value: 'new', timestamp: 2000000}, {value: 'old', timestamp: 1000000}]}}},
+  {key: 'b', data: {cf: {q: {value: 'old', timestamp: 1000000}}}},
+  {key: 'b', data: {cf: {q: {value: 'new', timestamp: 2000000}}}},
   {key: 'z', data: {old: {q: 'last'}}},
 ]);
 const [rows] = await table.getRows();
@@ -60,7 +61,7 @@ const [matched] = await row.filter([{value: 'one'}], {
 assert.equal(matched, true);
 assert.equal(values((await row.get())[0], 'cf', 'q').at(0), 'matched');
 
-await assert.rejects(table.insert([{key: 'x', data: {nope: {q: '1'}}}]), e => e.name === 'PartialFailureError' && e.errors[0].code === 404);
+await assert.rejects(table.insert([{key: 'x', data: {nope: {q: '1'}}}]), e => e.name === 'PartialFailureError' && e.errors[0].code === 5);
 await assert.rejects(instance.table('nope').getRows(), e => e.code === 5);
 
 await row.delete();
