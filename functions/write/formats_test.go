@@ -5,8 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 const eventsFile = `
@@ -81,6 +86,20 @@ func TestCloudEventsBecomeRowsAndFailedOnesCanBeReadAgain(t *testing.T) {
 	var kept map[string]any
 	if err := json.Unmarshal(h.letters.letters[0].Data, &kept); err != nil || kept["id"] != "b" || kept["data"] == nil {
 		t.Errorf("letter %s", h.letters.letters[0].Data)
+	}
+	// Under a file that takes what was refused, a replay makes the row of it.
+	p, err := pipeline.Parse([]byte(strings.Replace(eventsFile, "event.data.status", "string(event.data.status)", 1)), pipeline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replayer, err := write.NewReplayer(p, mapping.ServiceLimits(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, attributes := h.letters.letters[0].Encode()
+	replay, err := replayer.Read(&push.Message{ID: "new", PublishTime: time.Now(), Data: data, Attributes: attributes}, time.Now())
+	if err != nil || len(replay.Rows) != 1 || string(replay.Rows[0].Entry.RowKey) != "order#b" {
+		t.Errorf("replayed: %v %+v", err, replay)
 	}
 }
 
