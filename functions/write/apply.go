@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
@@ -11,10 +12,41 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 )
 
-// apply applies rows and returns those that can never be written. A rejected row that
-// several records made is taken apart, so that only the guilty one fails. An error
-// means that something is not known to be applied.
+// apply applies rows and returns those that can never be written. Rows of one key go by
+// their turns. An error means that something is not known to be applied.
 func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) ([]failure, error) {
+	var failures []failure
+	for turn := 0; len(rows) > 0; turn++ {
+		now, later := cutTurn(rows, turn)
+		failed, err := f.applyTurn(ctx, d, now)
+		if err != nil {
+			return nil, err
+		}
+		failures, rows = append(failures, failed...), later
+	}
+	return failures, nil
+}
+
+// cutTurn parts the rows whose turn it is from those that come later.
+func cutTurn(rows []*mapping.Row, turn int) (now, later []*mapping.Row) {
+	first := slices.IndexFunc(rows, func(r *mapping.Row) bool { return r.Turn > turn })
+	if first < 0 {
+		return rows, nil
+	}
+	now = append(now, rows[:first]...)
+	for _, r := range rows[first:] {
+		if r.Turn > turn {
+			later = append(later, r)
+		} else {
+			now = append(now, r)
+		}
+	}
+	return now, later
+}
+
+// applyTurn applies rows. A rejected one that several records made is taken apart, so
+// that only the guilty one fails.
+func (f *function) applyTurn(ctx context.Context, d *delivery, rows []*mapping.Row) ([]failure, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
@@ -29,7 +61,7 @@ func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) 
 			failures = append(failures, f.refusedRow(d, r))
 			continue
 		}
-		parts = append(parts, r.row.Split()...)
+		parts = append(parts, r.row.Split(f.cfg.Now())...)
 	}
 	if len(parts) == 0 {
 		return failures, nil

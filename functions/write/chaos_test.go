@@ -243,7 +243,7 @@ func chaos(t *testing.T, seed uint64, events int) {
 	w.faults = 0
 	w.emulator.ClearFaults()
 	s.check(w)
-	t.Logf("%d faults, %d kills, %+v, %d bad events", w.injected, kills, w.events.Counts(), len(s.bad))
+	t.Logf("%d faults, %d kills, %+v, %d bad events; deliveries of one message %v apart at most", w.injected, kills, w.events.Counts(), len(s.bad), w.span)
 }
 
 // roll draws a number below n.

@@ -2,7 +2,6 @@ package write
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
@@ -26,12 +25,11 @@ func (f *function) policy(x *failure) pipeline.Policy {
 	return f.cfg.Pipeline.Write.OnFailure
 }
 
-// giveUp hands failures to their policies. An error refuses the delivery: under
-// fail, and where a dead letter could not be kept.
+// giveUp hands failures to their policies. Those that refuse the delivery are noted in
+// d. An error means that a dead letter could not be kept.
 func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) error {
 	s := &d.summary
 	var letters []deadletter.Letter
-	var refuse error
 	for i := range failures {
 		x := &failures[i]
 		policy := f.policy(x)
@@ -43,17 +41,14 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 		f.note(ctx, d, policy, x)
 		switch {
 		case policy == pipeline.PolicyFail:
-			refuse = errors.Join(refuse, x.reason)
+			d.refused.add(x.reason)
 		case policy == pipeline.PolicyDeadLetter && x.lost:
-			refuse = errors.Join(refuse, fmt.Errorf("cannot be kept as a dead letter: %w", x.reason))
+			d.refused.add(fmt.Errorf("cannot be kept as a dead letter: %w", x.reason))
 		case policy == pipeline.PolicyDeadLetter:
 			letters = append(letters, x.letter)
 		}
 	}
-	if refuse != nil {
-		return refuse
-	}
-	if len(letters) == 0 {
+	if len(letters) == 0 || d.refused.count > 0 { // what is refused comes back whole
 		return nil
 	}
 	start := f.cfg.Now()
@@ -70,20 +65,22 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 func (f *function) unwritable(d *delivery, result *mapping.Result) []failure {
 	var out []failure
 	for _, r := range result.Rejected {
-		out = append(out, failure{letter: f.letter(d, &d.records[r.Record], r.Mapping, r), reason: r})
+		out = append(out, failure{letter: f.letter(d, d.record(r.Record), r.Mapping, r), reason: r})
 	}
 	for _, i := range result.Unmatched {
-		out = append(out, failure{letter: f.letter(d, &d.records[i], "", mapping.ErrUnmatched), reason: mapping.ErrUnmatched, unmatched: true})
+		out = append(out, failure{letter: f.letter(d, d.record(i), "", mapping.ErrUnmatched), reason: mapping.ErrUnmatched, unmatched: true})
 	}
 	return out
 }
 
-// letter keeps a record as it was received.
+// letter keeps a record as it was received; nil is one that is no longer at hand.
 func (f *function) letter(d *delivery, r *record.Record, mapping string, reason error) deadletter.Letter {
 	l := deadletter.Letter{
 		Mapping: mapping, Error: reason.Error(), Time: f.cfg.Now(), MessageID: d.Message.ID, PublishTime: d.Message.PublishTime,
 	}
-	r.Keep(&l)
+	if r != nil {
+		r.Keep(&l)
+	}
 	return l
 }
 
@@ -97,10 +94,10 @@ func (f *function) malformed(d *delivery) failure {
 func (f *function) refusedRow(d *delivery, r rejectedRow) failure {
 	part := r.row.Parts[0]
 	d.summary.table(r.row.Schema.Name).Failed++
-	letter := f.letter(d, &d.records[part.Record], part.Mapping.Name, r.reason)
+	letter := f.letter(d, d.record(part.Record), part.Mapping.Name, r.reason)
 	if r.reason.Detail != "" {
 		letter.Error += ": " + r.reason.Detail
 	}
-	letter.SetRow(r.row.Table, r.row.Entry, r.row.Unless)
-	return failure{letter: letter, reason: &mapping.Rejection{Record: part.Record, Mapping: part.Mapping.Name, Err: r.reason}}
+	kept := letter.SetRow(r.row.Table, r.row.Entry, r.row.Unless) || d.record(part.Record) != nil
+	return failure{letter: letter, lost: !kept, reason: &mapping.Rejection{Record: part.Record, Mapping: part.Mapping.Name, Err: r.reason}}
 }

@@ -151,8 +151,26 @@ func (r *Replayer) record(out *Replay, m *push.Message, now time.Time) error {
 	if out.Letter.MessageID == "" || out.Letter.PublishTime.IsZero() { // the body of a malformed request
 		return errors.New("its request was no message of Pub/Sub, and there is nothing to map")
 	}
-	message := &expr.Message{ID: out.Letter.MessageID, PublishTime: out.Letter.PublishTime, Subscription: m.Subscription}
+	if err := keptByLetters(w); err != nil {
+		return err
+	}
+	message := &expr.Message{ID: out.Letter.MessageID, PublishTime: out.Letter.PublishTime}
 	r.take(out, w, message, m.Data, now)
+	return nil
+}
+
+// keptByLetters refuses what would be mapped otherwise than in its delivery: a dead letter
+// has its message's id and publish time, and nothing else of it.
+func keptByLetters(w *mapping.Write) error {
+	for _, m := range w.Static() {
+		for _, p := range m.All {
+			for _, name := range []string{"message.attributes", "message.orderingKey", "message.subscription"} {
+				if p.Uses(name) {
+					return fmt.Errorf("mapping %s reads %s, which a dead letter does not keep", m.Source.Name, name)
+				}
+			}
+		}
+	}
 	return nil
 }
 
@@ -197,7 +215,7 @@ func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) 
 	}
 	other := *message
 	other.ID += "'"
-	if !same(result, r.whole.Map(&other, r.decode(m.Data, other.Attributes), now)) {
+	if !same(result, r.whole.Map(&other, slices.Collect(r.decode(m.Data, other.Attributes)), now)) {
 		return out, ErrNewID
 	}
 	return out, nil
@@ -212,7 +230,7 @@ func ownAttributes(all map[string]string) map[string]string {
 
 // take maps the records of data into out.
 func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, data []byte, now time.Time) *mapping.Result {
-	result := w.Map(message, r.decode(data, message.Attributes), now)
+	result := w.Map(message, slices.Collect(r.decode(data, message.Attributes)), now)
 	out.Rows = slices.Concat(result.Rows, result.Last)
 	out.Skipped = result.Skipped
 	for _, x := range result.Rejected {

@@ -55,6 +55,8 @@ type world struct {
 	twice    float64 // share of requests that are made twice
 	lost     float64 // share of answers that Pub/Sub does not get
 	injected int
+	arrived  map[string]time.Time // first delivery of each message, by its id
+	span     time.Duration        // longest between the first delivery of one and a later one
 }
 
 // node is one instance.
@@ -197,6 +199,7 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	w.mu.Lock()
+	w.arrives(body)
 	first, second := w.nodes[w.random.IntN(2)], w.nodes[w.random.IntN(2)]
 	twice, lost := w.random.Float64() < w.twice, w.random.Float64() < w.lost
 	w.mu.Unlock()
@@ -210,6 +213,21 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	out.WriteHeader(status)
+}
+
+// arrives notes when a message comes.
+func (w *world) arrives(body []byte) {
+	_, rest, _ := bytes.Cut(body, []byte(`"messageId":"`))
+	id, _, _ := bytes.Cut(rest, []byte(`"`))
+	if w.arrived == nil {
+		w.arrived = map[string]time.Time{}
+	}
+	began, again := w.arrived[string(id)]
+	if !again {
+		w.arrived[string(id)] = time.Now()
+		return
+	}
+	w.span = max(w.span, time.Since(began))
 }
 
 // serve reports the answer, and whether the instance lived to give it.

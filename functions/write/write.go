@@ -8,6 +8,7 @@ package write
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -80,12 +81,50 @@ func New(cfg Config) (http.Handler, error) {
 	}, f.deliver), nil
 }
 
+// What of a message is decoded, mapped and applied at once: the rest waits as the bytes
+// that it came as, so that a message of a million small records needs no more memory
+// than one of a thousand.
+const (
+	stepRecords = 1000
+	stepBytes   = 4 << 20
+)
+
 // delivery is one delivery on its way through the function.
 type delivery struct {
 	*push.Delivery
-	records []record.Record
+	session *mapping.Session
+	step    []record.Record // decoded and not yet settled
+	before  int             // records of the steps before
+	refused refusals
 	summary Summary
 	notes   int // failures logged
+}
+
+// refusals are what refuses a delivery once its good records are written.
+type refusals struct {
+	count int
+	first error
+}
+
+func (r *refusals) add(err error) {
+	if r.count++; r.count == 1 {
+		r.first = err
+	}
+}
+
+func (r *refusals) err() error {
+	if r.count == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d records can never be written, the first: %w", r.count, r.first)
+}
+
+// record returns a record of the step at hand, or nil for one of a step before.
+func (d *delivery) record(i int) *record.Record {
+	if i < d.before {
+		return nil
+	}
+	return &d.step[i-d.before]
 }
 
 // deliver is what happens to one delivery.
@@ -101,34 +140,68 @@ func (f *function) deliver(ctx context.Context, in *push.Delivery) error {
 func (f *function) handle(ctx context.Context, d *delivery) error {
 	if d.Malformed != nil {
 		d.summary.Records = 1
-		return f.giveUp(ctx, d, []failure{f.malformed(d)})
+		if err := f.giveUp(ctx, d, []failure{f.malformed(d)}); err != nil {
+			return err
+		}
+		return d.refused.err()
 	}
-	d.records = f.records(d.Message.Data, d.Message.Attributes)
-	result := f.write.Map(message(&d.Message), d.records, d.summary.Start)
-	d.summary.Records, d.summary.Skipped = len(d.records), result.Skipped
-
-	return f.shares.within(ctx, result, d.Size, func(ctx context.Context) error {
-		return f.settle(ctx, d, result)
-	})
+	d.session = f.write.Start(message(&d.Message), d.summary.Start)
+	size := 0
+	for r := range f.records(d.Message.Data, d.Message.Attributes) {
+		if len(d.step) == stepRecords || size >= stepBytes {
+			if err := f.settle(ctx, d); err != nil {
+				return err
+			}
+			d.before += len(d.step)
+			d.step, size = d.step[:0], 0
+		}
+		d.step, size = append(d.step, r), size+len(r.Raw)
+	}
+	if err := f.settle(ctx, d); err != nil {
+		return err
+	}
+	return f.finish(ctx, d)
 }
 
-// settle applies the rows and hands what can never be written to its policy.
-func (f *function) settle(ctx context.Context, d *delivery, result *mapping.Result) error {
-	failures := f.unwritable(d, result)
-	rejected, err := f.apply(ctx, d, result.Rows)
+// settle applies the rows of the step at hand and hands what can never be written to
+// its policy. An error means that something is not known to be applied or kept.
+func (f *function) settle(ctx context.Context, d *delivery) error {
+	result, err := d.session.Map(ctx, d.step)
 	if err != nil {
 		return err
 	}
-	if err := f.giveUp(ctx, d, append(failures, rejected...)); err != nil {
+	d.summary.Records += len(d.step)
+	d.summary.Skipped += result.Skipped
+	return f.shares.within(ctx, result, d.Size, func(ctx context.Context) error {
+		failures := f.unwritable(d, result)
+		rejected, err := f.apply(ctx, d, result.Rows)
+		if err != nil {
+			return err
+		}
+		return f.giveUp(ctx, d, append(failures, rejected...))
+	})
+}
+
+// finish applies what goes last, unless the delivery is refused anyway and comes back.
+func (f *function) finish(ctx context.Context, d *delivery) error {
+	if err := d.refused.err(); err != nil {
 		return err
 	}
-	if len(result.Last) == 0 {
+	last := d.session.Last()
+	if len(last) == 0 {
 		return nil
 	}
-	if rejected, err = f.apply(ctx, d, result.Last); err != nil {
+	err := f.shares.within(ctx, &mapping.Result{Last: last}, d.Size, func(ctx context.Context) error {
+		rejected, err := f.apply(ctx, d, last)
+		if err != nil {
+			return err
+		}
+		return f.giveUp(ctx, d, rejected)
+	})
+	if err != nil {
 		return err
 	}
-	return f.giveUp(ctx, d, rejected)
+	return d.refused.err()
 }
 
 func message(m *push.Message) *expr.Message {

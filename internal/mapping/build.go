@@ -13,22 +13,6 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// builder makes the rows of one message.
-type builder struct {
-	w      *Write
-	vars   expr.Vars
-	now    time.Time
-	result *Result
-	open   map[rowID]*Row // the newest row of each key, to merge into
-	made   []made         // of the record and mapping at hand; reused
-}
-
-type rowID struct {
-	table pipeline.TableRef
-	key   string
-	last  bool
-}
-
 // made is a row before it is merged.
 type made struct {
 	table     pipeline.TableRef
@@ -38,38 +22,38 @@ type made struct {
 	token     []byte
 }
 
-func (b *builder) record(i int, r *record.Record) {
+func (s *Session) record(i int, r *record.Record) {
 	if r.Err != nil {
-		b.result.Rejected = append(b.result.Rejected, &Rejection{Record: i, Err: r.Err})
+		s.result.Rejected = append(s.result.Rejected, &Rejection{Record: i, Err: r.Err})
 		return
 	}
-	b.vars.Event, b.vars.Raw, b.vars.Item = r.Value, r.Raw, nil
-	if b.w.skip != nil {
-		skip, err := b.w.skip.Holds(&b.vars)
+	s.vars.Event, s.vars.Raw, s.vars.Item = r.Value, r.Raw, nil
+	if s.w.skip != nil {
+		skip, err := s.w.skip.Holds(&s.vars)
 		if err != nil {
-			b.result.Rejected = append(b.result.Rejected, reject(i, nil, err))
+			s.result.Rejected = append(s.result.Rejected, reject(i, nil, err))
 			return
 		}
 		if skip {
-			b.result.Skipped++
+			s.result.Skipped++
 			return
 		}
 	}
 	if r.Entry != nil {
-		b.entry(i, r)
+		s.entry(i, r)
 		return
 	}
 	matched := false
-	for _, m := range b.w.mappings {
-		b.vars.Item = nil
-		took, err := b.apply(i, m)
+	for _, m := range s.w.mappings {
+		s.vars.Item = nil
+		took, err := s.apply(i, m)
 		matched = matched || took
 		if err != nil {
-			b.result.Rejected = append(b.result.Rejected, reject(i, m, err))
+			s.result.Rejected = append(s.result.Rejected, reject(i, m, err))
 		}
 	}
 	if !matched {
-		b.result.Unmatched = append(b.result.Unmatched, i)
+		s.result.Unmatched = append(s.result.Unmatched, i)
 	}
 }
 
@@ -105,35 +89,35 @@ func at(p *expr.Program, err error) error { return &placedError{p.Source().Place
 
 // apply makes all rows of one record and mapping, or none. It reports whether the
 // mapping took the record; one that fails has taken it.
-func (b *builder) apply(i int, m *mapping) (bool, error) {
+func (s *Session) apply(i int, m *mapping) (bool, error) {
 	if m.when != nil {
-		takes, err := m.when.Holds(&b.vars)
+		takes, err := m.when.Holds(&s.vars)
 		if err != nil || !takes {
 			return err != nil, err
 		}
 	}
-	b.made = b.made[:0]
+	s.made = s.made[:0]
 	if m.forEach == nil {
-		if err := b.row(m); err != nil {
+		if err := s.row(m); err != nil {
 			return true, err
 		}
-	} else if err := b.each(m); err != nil {
+	} else if err := s.each(m); err != nil {
 		return true, err
 	}
-	for k := range b.made {
-		b.merge(i, m, &b.made[k])
+	for k := range s.made {
+		s.merge(i, m, &s.made[k])
 	}
 	return true, nil
 }
 
-func (b *builder) each(m *mapping) error {
-	items, err := m.forEach.Eval(&b.vars)
+func (s *Session) each(m *mapping) error {
+	items, err := m.forEach.Eval(&s.vars)
 	if err != nil {
 		return err
 	}
 	for _, item := range items.([]any) {
-		b.vars.Item = item
-		if err := b.row(m); err != nil {
+		s.vars.Item = item
+		if err := s.row(m); err != nil {
 			return err
 		}
 	}
@@ -141,44 +125,41 @@ func (b *builder) each(m *mapping) error {
 }
 
 // row makes one row of the variables at hand.
-func (b *builder) row(m *mapping) error {
-	table, err := b.table(m)
+func (s *Session) row(m *mapping) error {
+	table, err := s.table(m)
 	if err != nil {
 		return err
 	}
-	key, err := b.key(m)
+	key, err := s.key(m)
 	if err != nil {
 		return err
 	}
-	micros, err := b.time(m)
+	micros, err := s.time(m)
 	if err != nil {
 		return err
 	}
 	r := made{table: table, key: key, bytes: len(key)}
-	if r.token, err = b.token(m, table, key); err != nil {
+	if r.token, err = s.token(m, table, key); err != nil {
 		return err
 	}
-	if err := b.mutations(m, micros, &r); err != nil {
+	if err := s.mutations(m, micros, &r); err != nil {
 		return err
 	}
 	if len(r.mutations) == 0 {
 		return &placedError{"mutations", errors.New("no mutation is left to apply")}
 	}
-	if m.src.Dedupe == pipeline.DedupeMarker {
-		r.add(setCell(m.src.MarkerFamily.Name, r.token, b.now.UnixMilli()*1000, nil))
-	}
-	if err := b.w.limits.check(&r); err != nil {
+	if err := s.w.limits.check(&r, m.src.Dedupe == pipeline.DedupeMarker); err != nil {
 		return &placedError{"mutations", err}
 	}
-	b.made = append(b.made, r)
+	s.made = append(s.made, r)
 	return nil
 }
 
-func (b *builder) table(m *mapping) (pipeline.TableRef, error) {
+func (s *Session) table(m *mapping) (pipeline.TableRef, error) {
 	if m.idFrom == nil {
 		return m.ref, nil
 	}
-	id, err := m.idFrom.Eval(&b.vars)
+	id, err := m.idFrom.Eval(&s.vars)
 	if err != nil {
 		return m.ref, err
 	}
@@ -190,8 +171,8 @@ func (b *builder) table(m *mapping) (pipeline.TableRef, error) {
 	return ref, nil
 }
 
-func (b *builder) key(m *mapping) ([]byte, error) {
-	v, err := m.rowKey.Eval(&b.vars)
+func (s *Session) key(m *mapping) ([]byte, error) {
+	v, err := m.rowKey.Eval(&s.vars)
 	if err != nil {
 		return nil, err
 	}
@@ -199,22 +180,26 @@ func (b *builder) key(m *mapping) ([]byte, error) {
 	if err != nil {
 		return nil, at(m.rowKey, err)
 	}
-	if len(key) == 0 || len(key) > b.w.limits.KeyBytes {
-		return nil, at(m.rowKey, fmt.Errorf("a row key of %d bytes; Bigtable takes 1 to %d", len(key), b.w.limits.KeyBytes))
+	if len(key) == 0 || len(key) > s.w.limits.KeyBytes {
+		return nil, at(m.rowKey, fmt.Errorf("a row key of %d bytes; Bigtable takes 1 to %d", len(key), s.w.limits.KeyBytes))
 	}
 	return key, nil
 }
 
 // time returns the record's time in microseconds, a whole number of milliseconds.
-func (b *builder) time(m *mapping) (int64, error) {
+func (s *Session) time(m *mapping) (int64, error) {
 	if m.timestamp == nil {
-		return b.vars.Message.PublishTime.UnixMilli() * 1000, nil
+		t := s.vars.Message.PublishTime
+		if t.Unix() < 0 {
+			return 0, &placedError{"timestamp", errors.New("the message's publish time is before 1970, and no cell can have it")}
+		}
+		return t.UnixMilli() * 1000, nil
 	}
-	return b.micros(m.timestamp)
+	return s.micros(m.timestamp)
 }
 
-func (b *builder) micros(p *expr.Program) (int64, error) {
-	v, err := p.Eval(&b.vars)
+func (s *Session) micros(p *expr.Program) (int64, error) {
+	v, err := p.Eval(&s.vars)
 	if err != nil {
 		return 0, err
 	}

@@ -303,7 +303,7 @@ func quoted(b []byte, s string) []byte {
 
 // wholeRow prints every cell: family, qualifier, time and value, typed as declared.
 func (e *Emit) wholeRow(r bigtable.Row) ([]byte, error) {
-	b := appendKey([]byte(`{"rowKey":`), e.table.Key, r.Key())
+	b := appendKey(append(make([]byte, 0, sizeHint(r)), `{"rowKey":`...), e.table.Key, r.Key())
 	if e.keysOnly {
 		return append(b, '}'), nil
 	}
@@ -323,6 +323,18 @@ func (e *Emit) wholeRow(r bigtable.Row) ([]byte, error) {
 		}
 	}
 	return append(b, ']', '}'), nil
+}
+
+// sizeHint is about how long a row is when it is printed, so that large rows are not
+// copied again and again.
+func sizeHint(r bigtable.Row) int {
+	n := 64 + 2*len(r.Key())
+	for _, items := range r {
+		for i := range items {
+			n += 128 + len(items[i].Column) + len(items[i].Value) + len(items[i].Value)/3
+		}
+	}
+	return n
 }
 
 func (e *Emit) appendCell(b []byte, family string, f *pipeline.Family, item *bigtable.ReadItem) ([]byte, error) {

@@ -17,19 +17,19 @@ var ErrUnmatched = errors.New("no mapping takes the record")
 
 // entry takes an entry that a message carries ready-made (format: mutation), where it
 // is for one of the file's tables and the service would take it.
-func (b *builder) entry(i int, r *record.Record) {
-	row, err := b.w.entryRow(r.Entry)
+func (s *Session) entry(i int, r *record.Record) {
+	row, err := s.w.entryRow(r.Entry)
 	if err != nil {
-		b.result.Rejected = append(b.result.Rejected, &Rejection{Record: i, Err: err})
+		s.result.Rejected = append(s.result.Rejected, &Rejection{Record: i, Err: err})
 		return
 	}
 	// The mapping that made it may be one of another file, or none: only its name is left.
 	row.Parts = []Part{{i, &pipeline.Mapping{Name: r.Entry.Mapping, Table: row.Schema}, len(row.Entry.Mutations)}}
 	if row.Entry.Idempotency != nil {
-		b.result.Last = append(b.result.Last, row)
+		s.last = append(s.last, row)
 		return
 	}
-	b.result.Rows = append(b.result.Rows, row)
+	s.place(rowID{row.Table, string(row.Entry.RowKey)}, row)
 }
 
 func (w *Write) entryRow(e *record.Entry) (*Row, error) {

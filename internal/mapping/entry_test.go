@@ -43,7 +43,7 @@ func TestADeadLetterPassesThroughAsTheEntryThatItHolds(t *testing.T) {
 	entry := &bigtablepb.MutateRowsRequest_Entry{RowKey: []byte("k"), Mutations: one(setCell("cf", []byte("status"), 5000, []byte("PAID")))}
 	letter := deadletter.Letter{Mapping: "order", Time: time.Unix(1, 0)}
 	letter.SetRow(pipeline.TableRef{Project: "my-project", Instance: "my-instance", Table: "orders"}, entry, markerFilter("seen", []byte("t")))
-	got := w.Map(&expr.Message{}, record.Mutation(letter.Encode()), time.Unix(9, 0))
+	got := w.Map(&expr.Message{}, []record.Record{record.Mutation(letter.Encode())}, time.Unix(9, 0))
 	if len(got.Rows) != 1 || len(got.Rejected)+len(got.Unmatched) > 0 {
 		t.Fatalf("%+v", got)
 	}

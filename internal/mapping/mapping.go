@@ -7,8 +7,10 @@
 package mapping
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
@@ -97,59 +99,113 @@ func (r *Rejection) Error() string {
 // Unwrap returns the reason.
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// Row is one entry to apply. Rows of one row key must be applied in order, each
-// awaited before the next.
+// Row is one entry to apply. Rows of one row key must be applied in the order of their
+// turns, each awaited before the next.
 type Row struct {
 	Table  pipeline.TableRef
 	Schema *pipeline.Table
 	Entry  *bigtablepb.MutateRowsRequest_Entry
 	Unless *bigtablepb.RowFilter // not nil: apply only where it matches nothing
 	Parts  []Part                // the records that made it, in order
+	Turn   int                   // how many rows of the same key come before it in Result.Rows
 
-	bytes int // an upper bound of the entry's serialized size
+	bytes  int    // an upper bound of the entry's serialized size
+	marker string // the family of its marker, which is the last mutation; empty without
 }
 
 // Part is what one record and mapping contributed to a row: the mutations before End
 // and after the part before.
 type Part struct {
-	Record  int
+	Record  int // index in the message
 	Mapping *pipeline.Mapping
 	End     int
 }
 
-// Split takes a merged row apart: one row for each part, in order. Each has a token of
-// its own, made of the row's and the part's record: under one token the service would
-// take the first part alone.
-func (r *Row) Split() []*Row {
+// Split takes a merged row apart: one row for each part, to be applied in order. Under
+// dedupe each has a token of its own, made of the row's and the part's record: under
+// one token the service would take the first part alone. now is the time of markers.
+func (r *Row) Split(now time.Time) []*Row {
 	out := make([]*Row, len(r.Parts))
 	start := 0
 	for i, p := range r.Parts {
-		entry := &bigtablepb.MutateRowsRequest_Entry{
-			RowKey: r.Entry.RowKey, Mutations: r.Entry.Mutations[start:p.End],
+		part := &Row{
+			Table: r.Table, Schema: r.Schema, Turn: i, Parts: []Part{{p.Record, p.Mapping, p.End - start}},
+			Entry: &bigtablepb.MutateRowsRequest_Entry{RowKey: r.Entry.RowKey, Mutations: slices.Clip(r.Entry.Mutations[start:p.End])},
 		}
 		if token := r.Entry.GetIdempotency().GetToken(); len(token) > 0 {
-			entry.Idempotency = &bigtablepb.Idempotency{Token: partToken(token, p, i)}
+			part.Entry.Idempotency = &bigtablepb.Idempotency{Token: partToken(token, p, i)}
 		}
-		out[i] = &Row{Table: r.Table, Schema: r.Schema, Entry: entry, Unless: r.Unless, Parts: []Part{{p.Record, p.Mapping, p.End - start}}}
+		if r.marker != "" {
+			part.mark(r.marker, partToken(r.Unless.GetColumnRangeFilter().GetStartQualifierClosed(), p, i), now)
+		}
+		out[i] = part
 		start = p.End
 	}
 	return out
 }
 
-// Result is what a message's records become.
+// Result is what records become.
 type Result struct {
 	Rows      []*Row       // apply first
-	Last      []*Row       // dedupe: window; apply when all of Rows is applied
+	Last      []*Row       // dedupe: window; apply when everything else of the message is applied
 	Rejected  []*Rejection // in record order
 	Unmatched []int        // records that no mapping took
 	Skipped   int          // records that skip acknowledged
 }
 
-// Map makes rows of the records of one message. now is the time of dedupe markers.
-func (w *Write) Map(m *expr.Message, records []record.Record, now time.Time) *Result {
-	b := &builder{w: w, vars: expr.Vars{Message: m}, now: now, result: &Result{}}
+// Session makes rows of the records of one message, some at a time.
+type Session struct {
+	w     *Write
+	vars  expr.Vars
+	now   time.Time
+	count int    // records so far
+	made  []made // of the record and mapping at hand; reused
+
+	result     *Result
+	open       map[rowID]*Row       // the newest row of each key in result
+	identities map[string]*identity // under dedupe, by token
+	marked     []*identity          // those with a marker row in result
+	last       []*Row
+}
+
+type rowID struct {
+	table pipeline.TableRef
+	key   string
+}
+
+// Start begins a message. now is the time of dedupe markers.
+func (w *Write) Start(m *expr.Message, now time.Time) *Session {
+	return &Session{w: w, vars: expr.Vars{Message: m}, now: now, identities: map[string]*identity{}}
+}
+
+// Map makes rows of the next records. Its result's Last is empty: see Session.Last. The
+// error is ctx's.
+func (s *Session) Map(ctx context.Context, records []record.Record) (*Result, error) {
+	s.result, s.open = &Result{}, map[rowID]*Row{}
 	for i := range records {
-		b.record(i, &records[i])
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("mapping record %d: %w", s.count, context.Cause(ctx))
+		}
+		s.record(s.count, &records[i])
+		s.count++
 	}
-	return b.result
+	for _, known := range s.marked {
+		known.row = nil // given away with this result
+	}
+	s.marked = s.marked[:0]
+	return s.result, nil
+}
+
+// Last returns the rows to apply when everything else of the message is applied.
+func (s *Session) Last() []*Row { return s.last }
+
+// Map makes rows of all records of a message at once.
+func (w *Write) Map(m *expr.Message, records []record.Record, now time.Time) *Result {
+	s := w.Start(m, now)
+	result, err := s.Map(context.Background(), records)
+	if err != nil {
+		panic(err) // a background context does not end
+	}
+	result.Last = s.last
+	return result
 }

@@ -1,9 +1,12 @@
 package mapping
 
 import (
+	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,7 +312,7 @@ func TestRecordsOfOneRowAreMergedInOrderAndCanBeTakenApart(t *testing.T) {
 	if len(result.Rows) != 2 || len(result.Rows[0].Entry.Mutations) != 2 {
 		t.Fatalf("\n%s", text(result.Rows))
 	}
-	parts := result.Rows[0].Split()
+	parts := result.Rows[0].Split(published)
 	if len(parts) != 2 || parts[0].Parts[0].Record != 0 || parts[1].Parts[0].Record != 2 {
 		t.Fatalf("parts %+v", parts)
 	}
@@ -383,14 +386,14 @@ func TestDedupeMakesTheSameTokenInEveryDelivery(t *testing.T) {
 	}
 	w := load(t, strings.Replace(fmt.Sprintf(counters, "window", ""), "onFailure: dead-letter\n", "", 1), ServiceLimits())
 	result := run(w, event("x", "1"), event("x", "2"), event("x", "1"), event("y", "1"))
-	if len(result.Rows) != 0 || len(result.Last) != 4 {
-		t.Fatalf("%d rows first, %d last; want 0 and 4 (record 2 cannot merge over record 1)", len(result.Rows), len(result.Last))
+	if len(result.Rows) != 0 || len(result.Last) != 3 || len(result.Last[0].Parts) != 2 {
+		t.Fatalf("%d rows first, %d last; want 0 and 3: what one message brings under one id is one entry", len(result.Rows), len(result.Last))
 	}
 	first := result.Last[0].Entry.Idempotency.Token
-	if got := hex.EncodeToString(first); len(first) != 16 || got != hex.EncodeToString(result.Last[2].Entry.Idempotency.Token) {
-		t.Errorf("the token of one dedupeId differs: %s", got)
+	if got := hex.EncodeToString(first); len(first) != 16 {
+		t.Errorf("a token of %d bytes: %s", len(first), got)
 	}
-	for _, other := range []*Row{result.Last[1], result.Last[3]} {
+	for _, other := range []*Row{result.Last[1], result.Last[2]} {
 		if hex.EncodeToString(other.Entry.Idempotency.Token) == hex.EncodeToString(first) {
 			t.Error("two identities share a token")
 		}
@@ -402,8 +405,8 @@ func TestDedupeMakesTheSameTokenInEveryDelivery(t *testing.T) {
 
 	w = load(t, strings.Replace(fmt.Sprintf(counters, "marker", "markerFamily: seen"), "onFailure: dead-letter\n", "", 1), ServiceLimits())
 	result = run(w, event("x", "1"), event("x", "1"))
-	if len(result.Rows) != 2 || len(result.Last) != 0 {
-		t.Fatalf("marker rows: %d first, %d last", len(result.Rows), len(result.Last))
+	if len(result.Rows) != 1 || len(result.Last) != 0 || len(result.Rows[0].Parts) != 2 {
+		t.Fatalf("marker rows: %d first, %d last; want 1 and 0: what one message brings under one id is one entry", len(result.Rows), len(result.Last))
 	}
 	r := result.Rows[0].Unless.GetColumnRangeFilter()
 	if r.FamilyName != "seen" || hex.EncodeToString(r.GetStartQualifierClosed()) != golden || hex.EncodeToString(r.GetEndQualifierClosed()) != golden {
@@ -412,6 +415,117 @@ func TestDedupeMakesTheSameTokenInEveryDelivery(t *testing.T) {
 	last := result.Rows[0].Entry.Mutations[len(result.Rows[0].Entry.Mutations)-1].GetSetCell()
 	if last.FamilyName != "seen" || hex.EncodeToString(last.ColumnQualifier) != golden || last.TimestampMicros != published.Add(time.Second).UnixMilli()*1000 {
 		t.Errorf("the marker: %v", last)
+	}
+}
+
+// identified sums what rows under dedupe would add if each token counted once, as the
+// service does it, and holds each row to having its own.
+func identified(t *testing.T, rows []*Row) (sum int64) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, r := range rows {
+		token := string(r.Entry.GetIdempotency().GetToken())
+		if r.Unless != nil {
+			token = string(r.Unless.GetColumnRangeFilter().GetStartQualifierClosed())
+		}
+		if token == "" || seen[token] {
+			t.Errorf("a row of %d parts shares its token, and the service would drop it", len(r.Parts))
+		}
+		seen[token] = true
+		for _, m := range r.Entry.Mutations {
+			sum += m.GetAddToCell().GetInput().GetIntValue()
+		}
+	}
+	return sum
+}
+
+const sums = `
+mappings:
+  - name: a
+    table: orders
+    rowKey: event.id
+    timestamp: timestamp("2026-08-30T10:00:00Z")
+    dedupe: %[1]s
+    mutations: [add: {totals: {views: event.v}}]
+%[2]s
+  - name: b
+    table: orders
+    forEach: event.?more.orValue([])
+    rowKey: event.id
+    timestamp: timestamp("2026-08-30T10:00:00Z")
+    dedupe: %[1]s
+    mutations: [add: {totals: {views: item}}]
+%[2]s
+`
+
+// Every record of a message counts under the default identity, however its rows have to
+// be cut: at the limits, at the ends of what is mapped at once, and into parts.
+func TestEveryRecordOfAMessageCountsUnderDedupe(t *testing.T) {
+	limits := ServiceLimits()
+	limits.Mutations = 4
+	for dedupe, more := range map[string]string{"window": "", "marker": "    markerFamily: seen"} {
+		w := load(t, fmt.Sprintf(sums, dedupe, more), limits)
+		for _, size := range []int{1, 2, 3, 100} {
+			s := w.Start(&expr.Message{ID: "m-1", PublishTime: published}, published)
+			var records []record.Record
+			var want int64
+			for i := range int64(20) {
+				v := int64(1) << i
+				want += v + 10_000_000*3
+				records = append(records, record.Record{Value: map[string]any{
+					"id": []string{"x", "y"}[i%2], "v": v, "more": []any{int64(10_000_000), int64(20_000_000)},
+				}})
+			}
+			var rows []*Row
+			for chunk := range slices.Chunk(records, size) {
+				result, err := s.Map(t.Context(), chunk)
+				if err != nil || rejections(result) != "" {
+					t.Fatal(err, rejections(result))
+				}
+				rows = append(rows, result.Rows...)
+			}
+			rows = append(rows, s.Last()...)
+			if got := identified(t, rows); got != want {
+				t.Errorf("%s, %d at once: the sum is %d, want %d", dedupe, size, got, want)
+			}
+			var parts []*Row
+			for _, r := range rows {
+				parts = append(parts, r.Split(published)...)
+			}
+			if got := identified(t, parts); got != want {
+				t.Errorf("%s, %d at once: the sum of the parts is %d, want %d", dedupe, size, got, want)
+			}
+		}
+	}
+}
+
+func TestTurnsAreTheOrderOfOneKeysRows(t *testing.T) {
+	limits := ServiceLimits()
+	limits.Mutations = 1
+	result := run(load(t, simple, limits), `{"id":"x","total":1}`, `{"id":"y","total":2}`, `{"id":"x","total":3}`, `{"id":"x","total":4}`)
+	var turns []int
+	for _, r := range result.Rows {
+		turns = append(turns, r.Turn)
+	}
+	if !slices.Equal(turns, []int{0, 0, 1, 2}) {
+		t.Errorf("turns %v", turns)
+	}
+}
+
+func TestAPublishTimeThatNoCellCanHaveIsARejection(t *testing.T) {
+	w := load(t, strings.Replace(simple, "    timestamp: timestamp(event.?at.orValue(\"2026-08-30T10:15:30.123Z\"))\n", "", 1), ServiceLimits())
+	result := w.Map(&expr.Message{ID: "m", PublishTime: time.Date(1969, 12, 31, 23, 59, 59, 999e6, time.UTC)},
+		[]record.Record{{Value: map[string]any{"id": "x", "total": int64(1)}}}, published)
+	if len(result.Rows) != 0 || !strings.Contains(rejections(result), "publish time is before 1970") {
+		t.Errorf("%s\n%s", text(result.Rows), rejections(result))
+	}
+}
+
+func TestMappingStopsWhenItsContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := load(t, simple, ServiceLimits()).Start(&expr.Message{}, published).Map(ctx, []record.Record{{}}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

@@ -20,11 +20,11 @@ func (r *made) add(m *bigtablepb.Mutation, size int) {
 }
 
 // mutations evaluates the mapping's mutations in the file's order.
-func (b *builder) mutations(m *mapping, micros int64, r *made) error {
+func (s *Session) mutations(m *mapping, micros int64, r *made) error {
 	for i := range m.mutations {
 		mu := &m.mutations[i]
 		if mu.when != nil {
-			applies, err := mu.when.Holds(&b.vars)
+			applies, err := mu.when.Holds(&s.vars)
 			if err != nil {
 				return err
 			}
@@ -32,21 +32,21 @@ func (b *builder) mutations(m *mapping, micros int64, r *made) error {
 				continue
 			}
 		}
-		if err := b.mutation(m, mu, micros, r); err != nil {
+		if err := s.mutation(m, mu, micros, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *builder) mutation(m *mapping, mu *mutation, micros int64, r *made) error {
+func (s *Session) mutation(m *mapping, mu *mutation, micros int64, r *made) error {
 	switch mu.src.Kind {
 	case pipeline.Set:
-		return b.set(m, mu, micros, r)
+		return s.set(m, mu, micros, r)
 	case pipeline.Add, pipeline.Merge:
-		return b.aggregate(mu, micros, r)
+		return s.aggregate(mu, micros, r)
 	case pipeline.DeleteColumns:
-		return b.deleteColumns(m, mu, micros, r)
+		return s.deleteColumns(m, mu, micros, r)
 	case pipeline.DeleteFamilies:
 		for _, f := range mu.src.Families {
 			r.add(deleteFamily(f.Name))
@@ -59,10 +59,10 @@ func (b *builder) mutation(m *mapping, mu *mutation, micros int64, r *made) erro
 	return nil
 }
 
-func (b *builder) set(m *mapping, mu *mutation, micros int64, r *made) error {
+func (s *Session) set(m *mapping, mu *mutation, micros int64, r *made) error {
 	for i := range mu.cells {
 		c := &mu.cells[i]
-		v, err := c.value.Eval(&b.vars)
+		v, err := c.value.Eval(&s.vars)
 		if err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func (b *builder) set(m *mapping, mu *mutation, micros int64, r *made) error {
 		if err != nil {
 			return at(c.value, err)
 		}
-		if len(value) > b.w.limits.CellBytes {
-			return at(c.value, fmt.Errorf("a cell of %d bytes; Bigtable takes at most %d", len(value), b.w.limits.CellBytes))
+		if len(value) > s.w.limits.CellBytes {
+			return at(c.value, fmt.Errorf("a cell of %d bytes; Bigtable takes at most %d", len(value), s.w.limits.CellBytes))
 		}
 		switch {
 		case mu.src.Replace == pipeline.ReplaceAll:
@@ -87,10 +87,10 @@ func (b *builder) set(m *mapping, mu *mutation, micros int64, r *made) error {
 	return nil
 }
 
-func (b *builder) aggregate(mu *mutation, micros int64, r *made) error {
+func (s *Session) aggregate(mu *mutation, micros int64, r *made) error {
 	for i := range mu.cells {
 		c := &mu.cells[i]
-		v, err := c.value.Eval(&b.vars)
+		v, err := c.value.Eval(&s.vars)
 		if err != nil {
 			return err
 		}
@@ -118,8 +118,8 @@ func (b *builder) aggregate(mu *mutation, micros int64, r *made) error {
 	return nil
 }
 
-func (b *builder) deleteColumns(m *mapping, mu *mutation, micros int64, r *made) error {
-	start, end, err := b.deleteRange(mu, micros)
+func (s *Session) deleteColumns(m *mapping, mu *mutation, micros int64, r *made) error {
+	start, end, err := s.deleteRange(mu, micros)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (b *builder) deleteColumns(m *mapping, mu *mutation, micros int64, r *made)
 }
 
 // deleteRange returns [start, end) in microseconds; an end of 0 is none.
-func (b *builder) deleteRange(mu *mutation, micros int64) (start, end int64, err error) {
+func (s *Session) deleteRange(mu *mutation, micros int64) (start, end int64, err error) {
 	switch {
 	case mu.src.AllVersions:
 		return 0, 0, nil
@@ -146,12 +146,12 @@ func (b *builder) deleteRange(mu *mutation, micros int64) (start, end int64, err
 		return 0, micros + 1000, nil // up to and with the record's own millisecond
 	}
 	if mu.from != nil {
-		if start, err = b.micros(mu.from); err != nil {
+		if start, err = s.micros(mu.from); err != nil {
 			return 0, 0, err
 		}
 	}
 	if mu.to != nil {
-		if end, err = b.micros(mu.to); err != nil {
+		if end, err = s.micros(mu.to); err != nil {
 			return 0, 0, err
 		}
 		if end <= start {
@@ -161,10 +161,14 @@ func (b *builder) deleteRange(mu *mutation, micros int64) (start, end int64, err
 	return start, end, nil
 }
 
-// check holds a row against the service's limits.
-func (l *Limits) check(r *made) error {
-	if len(r.mutations) > l.Mutations {
-		return fmt.Errorf("%d mutations of one row; Bigtable takes at most %d", len(r.mutations), l.Mutations)
+// check holds a row, which a marker may join, against the service's limits.
+func (l *Limits) check(r *made, marked bool) error {
+	n := len(r.mutations)
+	if marked {
+		n++
+	}
+	if n > l.Mutations {
+		return fmt.Errorf("%d mutations of one row; Bigtable takes at most %d", n, l.Mutations)
 	}
 	if r.bytes <= l.EntryBytes {
 		return nil

@@ -72,7 +72,7 @@ type outcome struct {
 }
 
 func (s *Suite) outcome(m *push.Message, now time.Time) *outcome {
-	o := &outcome{records: s.decode(m.Data, m.Attributes)}
+	o := &outcome{records: slices.Collect(s.decode(m.Data, m.Attributes))}
 	o.result = s.write.Map(message(m), o.records, now)
 	o.rows = slices.Concat(o.result.Rows, o.result.Last)
 	o.rejected, o.skipped = slices.Clone(o.result.Rejected), o.result.Skipped

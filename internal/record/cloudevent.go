@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"mime"
 	"slices"
@@ -41,29 +42,36 @@ const (
 // a string; any other is []byte, but for what stands in a JSON event as data, which is
 // the value that stands there.
 func (d *Decoder) CloudEvents(data []byte, attributes map[string]string) []Record {
+	return slices.Collect(d.events(data, attributes))
+}
+
+func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Record] {
 	declared, binary := mode(attributes)
 	media, _, err := mime.ParseMediaType(declared)
+	one := func(r Record) iter.Seq[Record] { return func(yield func(Record) bool) { yield(r) } }
 	switch {
 	case !strings.HasPrefix(media, "application/cloudevents"):
 		if binary {
-			return []Record{d.binary(data, attributes, declared)}
+			return one(d.binary(data, attributes, declared))
 		}
 	case err != nil || !strings.HasSuffix(media, "json") && media != "application/cloudevents":
-		return []Record{{Raw: data, Err: errors.New("the CloudEvent is in no format that can be read: use JSON")}}
+		return one(Record{Raw: data, Err: errors.New("the CloudEvent is in no format that can be read: use JSON")})
 	}
-	records := d.JSON(data)
-	p := d.parser()
-	defer d.parsers.Put(p)
-	for i := range records {
-		r := &records[i]
-		if r.Err != nil {
-			continue
-		}
-		if r.Value, r.Err = p.event(r.Value); r.Err != nil && len(records) > 1 {
-			r.Err = fmt.Errorf("element %d: %w", i, r.Err)
+	return func(yield func(Record) bool) {
+		p := d.parser()
+		defer d.done(p)
+		batch, i := isBatch(data), 0
+		for r := range d.values(data) {
+			if r.Err == nil {
+				if r.Value, r.Err = p.event(r.Value); r.Err != nil && batch {
+					r.Err = fmt.Errorf("element %d: %w", i, r.Err)
+				}
+			}
+			if i++; !yield(r) {
+				return
+			}
 		}
 	}
-	return records
 }
 
 // mode returns the declared content type, and whether an attribute of an event stands
@@ -134,7 +142,7 @@ func (d *Decoder) binary(data []byte, attributes map[string]string, declared str
 	}
 	if len(data) > 0 {
 		p := d.parser()
-		defer d.parsers.Put(p)
+		defer d.done(p)
 		if members[memberData], r.Err = p.payload(data, members["datacontenttype"]); r.Err != nil {
 			return r
 		}

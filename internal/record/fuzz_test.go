@@ -54,7 +54,7 @@ func FuzzMutation(f *testing.F) {
 		f.Add(data, attributes["kind"], attributes["table"], attributes["time"])
 	}
 	f.Fuzz(func(t *testing.T, data []byte, kind, table, at string) {
-		got := Mutation(data, map[string]string{"kind": kind, "table": table, "time": at})
+		got := one(data, map[string]string{"kind": kind, "table": table, "time": at})
 		if len(got) != 1 || (got[0].Err == nil) == (got[0].Entry == nil) || got[0].Value != nil {
 			t.Fatalf("%+v", got)
 		}

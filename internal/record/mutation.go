@@ -19,16 +19,16 @@ type Entry struct {
 // Mutation reads a message that is a dead letter of kind entry or check-and-mutate. A
 // letter of another kind holds nothing that could be applied without a mapping, and is
 // a record with an error.
-func Mutation(data []byte, attributes map[string]string) []Record {
+func Mutation(data []byte, attributes map[string]string) Record {
 	r := Record{Raw: data}
 	letter, err := deadletter.Decode(data, attributes)
 	if errors.Is(err, deadletter.ErrNoLetter) {
 		r.Err = errors.New("the message is no mutation: one has the attributes kind, table and time of a dead letter")
-		return []Record{r}
+		return r
 	}
 	if err != nil {
 		r.Err = err
-		return []Record{r}
+		return r
 	}
 	r.letter = &letter
 	switch letter.Kind {
@@ -42,5 +42,5 @@ func Mutation(data []byte, attributes map[string]string) []Record {
 			r.Entry = e
 		}
 	}
-	return []Record{r}
+	return r
 }

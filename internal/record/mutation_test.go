@@ -1,6 +1,7 @@
 package record
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestADeadLetterIsAnEntryAgain(t *testing.T) {
 		"check-and-mutate": {Filter: &bigtablepb.RowFilter_PassAllFilter{PassAllFilter: true}},
 	} {
 		l := entryLetter(unless)
-		got := Mutation(l.Encode())
+		got := one(l.Encode())
 		if len(got) != 1 || got[0].Err != nil || got[0].Entry == nil {
 			t.Fatalf("%s: %+v", name, got)
 		}
@@ -64,7 +65,7 @@ func TestWhatIsNoMutationSaysWhatItIs(t *testing.T) {
 		{deadletter.Letter{Kind: deadletter.KindOutput, Time: now}, "kind output holds no mutation"},
 		{broken, "no MutateRowsRequest.Entry"},
 	} {
-		got := Mutation(c.letter.Encode())
+		got := one(c.letter.Encode())
 		if len(got) != 1 || got[0].Entry != nil || got[0].Err == nil || !strings.Contains(got[0].Err.Error(), c.want) {
 			t.Errorf("%s: %+v", c.want, got)
 		}
@@ -74,7 +75,7 @@ func TestWhatIsNoMutationSaysWhatItIs(t *testing.T) {
 			t.Errorf("%s: kept as %+v", c.want, kept)
 		}
 	}
-	got := Mutation([]byte("x"), map[string]string{"kind": "entry"})
+	got := one([]byte("x"), map[string]string{"kind": "entry"})
 	if got[0].Err == nil || !strings.Contains(got[0].Err.Error(), "the message is no mutation") {
 		t.Errorf("a message without a letter's marks: %v", got[0].Err)
 	}
@@ -83,11 +84,15 @@ func TestWhatIsNoMutationSaysWhatItIs(t *testing.T) {
 func TestEveryFormatOfThePipelineFileHasADecoder(t *testing.T) {
 	for _, format := range []string{"json", "ndjson", "cloudevent", "mutation"} {
 		decode, err := ByFormat(format)
-		if err != nil || len(decode([]byte(`{"a":1}`), nil)) != 1 {
+		if err != nil || len(slices.Collect(decode([]byte(`{"a":1}`), nil))) != 1 {
 			t.Errorf("%s: %v", format, err)
 		}
 	}
 	if _, err := ByFormat("avro"); err == nil {
 		t.Error("avro is taken")
 	}
+}
+
+func one(data []byte, attributes map[string]string) []Record {
+	return []Record{Mutation(data, attributes)}
 }

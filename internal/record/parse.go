@@ -20,6 +20,9 @@ const (
 	maxNameBytes = 64
 )
 
+// maxText is how much room for unescaped text is kept between values, in bytes.
+const maxText = 64 << 10
+
 // Error says where a record is broken: Offset counts bytes from its start.
 type Error struct {
 	Offset int64
@@ -41,6 +44,15 @@ func newParser() *parser {
 	p := &parser{names: map[string]string{}}
 	p.dec = jsontext.NewDecoder(&p.buf)
 	return p
+}
+
+// forget lets go of what was parsed last.
+func (p *parser) forget() {
+	p.buf = bytes.Buffer{}
+	p.dec.Reset(&p.buf)
+	if cap(p.text) > maxText {
+		p.text = nil
+	}
 }
 
 // parse decodes data, which holds one value and nothing after it.

@@ -7,6 +7,8 @@ package record
 import (
 	"bytes"
 	"fmt"
+	"iter"
+	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -43,8 +45,9 @@ func (r *Record) Keep(l *deadletter.Letter) {
 	}
 }
 
-// Decode cuts a message into records.
-type Decode func(data []byte, attributes map[string]string) []Record
+// Decode cuts a message into records, one after the other as they are asked for: a
+// message may hold more of them than should lie in memory at once.
+type Decode func(data []byte, attributes map[string]string) iter.Seq[Record]
 
 // ByFormat returns the Decode of a format by its name in the pipeline file: json,
 // ndjson, cloudevent or mutation. It is safe for concurrent use.
@@ -52,13 +55,15 @@ func ByFormat(format string) (Decode, error) {
 	d := &Decoder{}
 	switch format {
 	case "json":
-		return func(data []byte, _ map[string]string) []Record { return d.JSON(data) }, nil
+		return func(data []byte, _ map[string]string) iter.Seq[Record] { return d.values(data) }, nil
 	case "ndjson":
-		return func(data []byte, _ map[string]string) []Record { return d.NDJSON(data) }, nil
+		return func(data []byte, _ map[string]string) iter.Seq[Record] { return d.lines(data) }, nil
 	case "cloudevent":
-		return d.CloudEvents, nil
+		return d.events, nil
 	case "mutation":
-		return Mutation, nil
+		return func(data []byte, attributes map[string]string) iter.Seq[Record] {
+			return func(yield func(Record) bool) { yield(Mutation(data, attributes)) }
+		}, nil
 	}
 	return nil, fmt.Errorf("no such format: %s", format)
 }
@@ -72,40 +77,52 @@ const byteOrderMark = "\xef\xbb\xbf"
 // JSON decodes data that holds one JSON value; a top-level array is a batch of
 // records. What is wrong with the whole (bad syntax, anything after the value) makes
 // one record with an error; what is wrong with one element of a batch stays with it.
-func (d *Decoder) JSON(data []byte) []Record {
-	p := d.parser()
-	defer d.parsers.Put(p)
-	body := bytes.TrimPrefix(data, []byte(byteOrderMark))
-	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) > 0 && first[0] == '[' {
-		return p.batch(data, body)
-	}
-	v, err := p.parse(body)
-	if err != nil {
-		return []Record{{Raw: data, Err: err}}
-	}
-	return []Record{{Value: v, Raw: data}}
-}
+func (d *Decoder) JSON(data []byte) []Record { return slices.Collect(d.values(data)) }
 
 // NDJSON decodes data that holds one JSON value a line. A byte order mark, CRLF,
 // blank lines and a missing last newline are fine.
-func (d *Decoder) NDJSON(data []byte) []Record {
-	p := d.parser()
-	defer d.parsers.Put(p)
-	rest := bytes.TrimPrefix(data, []byte(byteOrderMark))
-	out := make([]Record, 0, bytes.Count(rest, []byte("\n"))+1)
-	for number := 1; len(rest) > 0; number++ {
-		var line []byte
-		line, rest, _ = bytes.Cut(rest, []byte("\n"))
-		if line = bytes.Trim(line, " \t\r"); len(line) == 0 {
-			continue
-		}
-		v, err := p.parse(line)
-		if err != nil {
-			err = fmt.Errorf("line %d: %w", number, err)
-		}
-		out = append(out, Record{Value: v, Raw: line, Err: err})
+func (d *Decoder) NDJSON(data []byte) []Record { return slices.Collect(d.lines(data)) }
+
+func (d *Decoder) values(data []byte) iter.Seq[Record] {
+	body := bytes.TrimPrefix(data, []byte(byteOrderMark))
+	if isBatch(data) {
+		return d.batch(data, body)
 	}
-	return out
+	return func(yield func(Record) bool) {
+		p := d.parser()
+		defer d.done(p)
+		r := Record{Raw: data}
+		r.Value, r.Err = p.parse(body)
+		yield(r)
+	}
+}
+
+// isBatch reports whether data begins as an array does.
+func isBatch(data []byte) bool {
+	first := bytes.TrimLeft(bytes.TrimPrefix(data, []byte(byteOrderMark)), " \t\r\n")
+	return len(first) > 0 && first[0] == '['
+}
+
+func (d *Decoder) lines(data []byte) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		p := d.parser()
+		defer d.done(p)
+		rest := bytes.TrimPrefix(data, []byte(byteOrderMark))
+		for number := 1; len(rest) > 0; number++ {
+			var line []byte
+			line, rest, _ = bytes.Cut(rest, []byte("\n"))
+			if line = bytes.Trim(line, " \t\r"); len(line) == 0 {
+				continue
+			}
+			r := Record{Raw: line}
+			if r.Value, r.Err = p.parse(line); r.Err != nil {
+				r.Err = fmt.Errorf("line %d: %w", number, r.Err)
+			}
+			if !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 func (d *Decoder) parser() *parser {
@@ -115,32 +132,52 @@ func (d *Decoder) parser() *parser {
 	return newParser()
 }
 
-// batch decodes the elements of a top-level array one by one.
-func (p *parser) batch(data, body []byte) []Record {
-	outer := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	whole := func(err error) []Record { return []Record{{Raw: data, Err: err}} }
-	if _, err := outer.ReadToken(); err != nil {
-		return whole(syntaxError(err))
+// done keeps the parser for others, without the message that it read.
+func (d *Decoder) done(p *parser) {
+	p.forget()
+	d.parsers.Put(p)
+}
+
+// batch decodes the elements of a top-level array one by one, once it is sure that the
+// array is whole.
+func (d *Decoder) batch(data, body []byte) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		if err := elements(body, func(int, []byte) bool { return true }); err != nil {
+			yield(Record{Raw: data, Err: err})
+			return
+		}
+		p := d.parser()
+		defer d.done(p)
+		// The array was read to its end just now.
+		_ = elements(body, func(i int, raw []byte) bool {
+			r := Record{Raw: raw}
+			if r.Value, r.Err = p.parse(raw); r.Err != nil {
+				r.Err = fmt.Errorf("element %d: %w", i, r.Err)
+			}
+			return yield(r)
+		})
 	}
-	out := []Record{}
-	for outer.PeekKind() != ']' {
+}
+
+// elements calls visit with each element of an array as it stands in body, until it
+// returns false. The error is of the array's own syntax.
+func elements(body []byte, visit func(i int, raw []byte) bool) error {
+	outer := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if _, err := outer.ReadToken(); err != nil {
+		return syntaxError(err)
+	}
+	for i := 0; outer.PeekKind() != ']'; i++ {
 		v, err := outer.ReadValue()
 		if err != nil {
-			return whole(syntaxError(err))
+			return syntaxError(err)
 		}
 		end := outer.InputOffset()
-		raw := body[end-int64(len(v)) : end]
-		value, err := p.parse(raw)
-		if err != nil {
-			err = fmt.Errorf("element %d: %w", len(out), err)
+		if !visit(i, body[end-int64(len(v)):end]) {
+			return nil
 		}
-		out = append(out, Record{Value: value, Raw: raw, Err: err})
 	}
 	if _, err := outer.ReadToken(); err != nil {
-		return whole(syntaxError(err))
+		return syntaxError(err)
 	}
-	if err := nothingAfter(body, outer.InputOffset()); err != nil {
-		return whole(err)
-	}
-	return out
+	return nothingAfter(body, outer.InputOffset())
 }
