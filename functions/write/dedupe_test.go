@@ -216,6 +216,9 @@ func sumsUnderAMarker(t *testing.T, seed uint64, events int) {
 		len(w.cloud.Published("counters-dead-letter")), len(w.cloud.Published("counters-undelivered")))
 }
 
+// tokenWindow is how long a token holds.
+const tokenWindow = 15 * time.Minute
+
 // Within 15 minutes of its first application, a token does the same for adds.
 //
 // covers: PLAN-07, SNK-42, FAIL-08
@@ -254,6 +257,9 @@ func sumsWithinTheWindow(t *testing.T, seed uint64, events int) {
 		t.Error(err)
 	}
 	w.checkTally(want)
+	if w.span > tokenWindow {
+		t.Errorf("deliveries of one message %v apart: longer than a token holds", w.span)
+	}
 	t.Logf("%d faults, %+v, %d dead letters", w.injected, w.events.Counts(), len(w.cloud.Published("counters-dead-letter")))
 }
 
