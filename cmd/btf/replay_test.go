@@ -352,6 +352,12 @@ func TestReplayLeavesWhatItDoesNotKnow(t *testing.T) {
 	if err == nil || !strings.Contains(log, fmt.Sprintf("%d left because", 5)) {
 		t.Errorf("%v\n%s", err, log)
 	}
+	// A dead letter has its message's id and time, and nothing else of it.
+	file := strings.Replace(replayFile(strict, "event.id"), "has(event.n)", `'has(event.n) && message.attributes[?"of"].orValue("") == "test"'`, 1)
+	h.publish(`{"id":"1","counter":"c","n":"bad"}`)
+	if _, log, err := h.replay(file, "--table", "counters"); err == nil || !strings.Contains(log, "reads message.attributes, which a dead letter does not keep") {
+		t.Errorf("%v\n%s", err, log)
+	}
 	for _, text := range []string{"neither a dead letter nor", "is not in the pipeline file", "mapping gone is not", "no message of Pub/Sub", "kind output"} {
 		if !strings.Contains(log, text) {
 			t.Errorf("does not say %q:\n%s", text, log)

@@ -135,6 +135,9 @@ func buildWrite(out *parts, p *pipeline.Pipeline, env environment) (http.Handler
 	if err != nil {
 		return nil, err
 	}
+	if err := checkProfiles(p, dialer, env); err != nil {
+		return nil, err
+	}
 	w, err := write.NewWriter(p, dialer, env.logger)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ const (
 	dataEndpoint  = "bigtable.googleapis.com:443"
 	adminEndpoint = "bigtableadmin.googleapis.com:443"
 	dataScope     = "https://www.googleapis.com/auth/bigtable.data"
-	adminScope    = "https://www.googleapis.com/auth/bigtable.admin.table"
+	adminScope    = "https://www.googleapis.com/auth/bigtable.admin"
 
 	maxMessage = 256 << 20 // what the service and its own clients accept
 
