@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,6 +152,23 @@ func TestAggregatesRefuseOtherWrites(t *testing.T) {
 	res, err := f.admin.GetTable(t.Context(), &adminpb.GetTableRequest{Name: tableT})
 	if err != nil || res.ColumnFamilies["sum"].ValueType.GetAggregateType().StateType.GetInt64Type() == nil {
 		t.Errorf("state type: %v, %v", res, err)
+	}
+}
+
+func TestDistinctValuesAreCountedOnce(t *testing.T) {
+	f := start(t, emulator.Options{})
+	f.create(t, func(r *adminpb.CreateTableRequest) {
+		distinct := sumFamily()
+		distinct.ValueType.GetAggregateType().Aggregator = &adminpb.Type_Aggregate_HllppUniqueCount{HllppUniqueCount: &adminpb.Type_Aggregate_HyperLogLogPlusPlusUniqueCount{}}
+		r.Table.ColumnFamilies["distinct"] = distinct
+	})
+	f.write(t, entry("k", addToCell("distinct", 0, 5), addToCell("distinct", 0, 6)), entry("k", addToCell("distinct", 0, 5)))
+	_, sketch, _ := strings.Cut(f.rows(t)[0], "=")
+	if n, err := emulator.DistinctCount([]byte(sketch)); n != 2 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if _, err := emulator.DistinctCount([]byte("no sketch")); err == nil {
+		t.Error("counted what is no sketch")
 	}
 }
 
