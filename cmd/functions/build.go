@@ -20,6 +20,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -27,6 +28,7 @@ import (
 type environment struct {
 	logger *slog.Logger
 	get    func(string) string
+	ledger ledger.Options // zero: as deployed
 }
 
 // parts are the functions built and what they hold open.

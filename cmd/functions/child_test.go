@@ -25,6 +25,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/bigtable-functions/bigtable-functions/examples"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // childVariable makes this test binary a function's process instead: what is killed
@@ -37,6 +38,12 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "function":
 		profiled(main)
+	case "bigtable":
+		serveBigtable()
+	case "short leases":
+		if err := run(environment{logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), get: os.Getenv, ledger: ledger.Options{Lease: 2 * time.Second}}); err != nil {
+			log.Fatal(err)
+		}
 	case "floor":
 		serveBaseline(decodeOnly())
 	case "naive":

@@ -24,7 +24,7 @@ import (
 
 func main() {
 	logger := slog.New(telemetry.NewHandler(os.Stdout, slog.LevelInfo, os.Getenv("GOOGLE_CLOUD_PROJECT")))
-	if err := run(environment{logger, os.Getenv}); err != nil {
+	if err := run(environment{logger: logger, get: os.Getenv}); err != nil {
 		logger.Error("the functions stopped", "error", err)
 		os.Exit(1)
 	}

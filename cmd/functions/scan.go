@@ -63,14 +63,14 @@ func buildLedger(out *parts, p *pipeline.Pipeline, env environment) (*ledger.Led
 		if err != nil {
 			return nil, err
 		}
-		return ledger.New(store, p.Name, ledger.Options{}), nil
+		return ledger.New(store, p.Name, env.ledger), nil
 	}
 	store, err := firestore.Open(context.Background(), location.Project, location.Database)
 	if err != nil {
 		return nil, err
 	}
 	out.closers = append(out.closers, store.Close)
-	return ledger.New(store, p.Name, ledger.Options{}), nil
+	return ledger.New(store, p.Name, env.ledger), nil
 }
 
 func buildScanPlanner(out *parts, p *pipeline.Pipeline, env environment) (http.Handler, error) {

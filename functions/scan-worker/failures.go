@@ -18,7 +18,7 @@ import (
 const maxNotes = 20
 
 // giveUp hands what can never be delivered to the scan's policy.
-func (w *work) giveUp(ctx context.Context, failures []relay.Failure[unit]) error {
+func (w *work) giveUp(ctx context.Context, failures []relay.Failure[string]) error {
 	policy := w.plan.scan.OnFailure
 	for _, f := range failures {
 		w.note(ctx, policy, "record cannot be delivered", f.Err)
@@ -33,7 +33,7 @@ func (w *work) giveUp(ctx context.Context, failures []relay.Failure[unit]) error
 }
 
 // keep makes dead letters: of a record, its body; of a row that makes none, its key.
-func (w *work) keep(ctx context.Context, failures []relay.Failure[unit]) error {
+func (w *work) keep(ctx context.Context, failures []relay.Failure[string]) error {
 	letters := make([]deadletter.Letter, len(failures))
 	table := w.plan.scan.Table
 	for i, f := range failures {
@@ -44,7 +44,7 @@ func (w *work) keep(ctx context.Context, failures []relay.Failure[unit]) error {
 		if f.Record != nil && len(f.Record.Body) <= deadletter.MaxEntry {
 			letters[i].Data = f.Record.Body
 		} else {
-			letters[i].Data = mapping.KeyRecord(table, f.Unit.key)
+			letters[i].Data = mapping.KeyRecord(table, f.Position)
 		}
 	}
 	if err := w.cfg.DeadLetters.Put(ctx, letters); err != nil {

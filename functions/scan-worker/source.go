@@ -12,22 +12,35 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 )
 
-// unit is a row, or how far rows were read that yield none.
+// unit is what a row has become, or how far rows were read that yield none. The row
+// itself is gone by then: what it takes to hold it is many times its bytes.
 type unit struct {
 	key     string
-	row     bigtable.Row // nil: none
-	bytes   int64
+	bytes   int64 // of the row
+	isRow   bool
 	dropped bool // a row that cannot be read
+	one     relay.Record
+	some    bool           // there is one
+	more    []relay.Record // after one
+	err     error          // why no records can be made
 }
 
 func (u unit) size() relay.Size {
 	switch {
-	case u.row != nil:
+	case u.isRow:
 		return relay.Size{Rows: 1, Bytes: u.bytes}
 	case u.dropped:
 		return relay.Size{Dropped: 1}
 	}
 	return relay.Size{}
+}
+
+// records is for relay.Job.Map.
+func (u unit) records(to []relay.Record) ([]relay.Record, error) {
+	if u.some {
+		to = append(append(to, u.one), u.more...)
+	}
+	return to, u.err
 }
 
 // source reads the rest of a split. The official client resumes a broken stream; what
@@ -38,6 +51,8 @@ type source struct {
 	ranges []rowrange.Range // what is left, none empty
 	filter *bigtablepb.RowFilter
 	limit  int64 // rows; 0: all
+	// emit makes a row's records.
+	emit func(key string, r bigtable.Row, u *unit)
 	// skipLarge decides on a row that is too large to be read: nil skips it.
 	skipLarge func(ctx context.Context, key string) error
 	bytes     *int64 // adds up
@@ -79,8 +94,10 @@ func (s *source) read(ctx context.Context, put func(unit) bool) (large string, e
 	w := &btrpc.Watch{Filter: s.filter}
 	err = s.table.ReadRows(w.Context(ctx), rowSet(s.ranges), func(r bigtable.Row) bool {
 		s.yielded++
-		u := unit{key: r.Key(), row: r, bytes: estimate(r)}
+		key := r.Key()
+		u := unit{key: key, isRow: true, bytes: estimate(key, r)}
 		*s.bytes += u.bytes
+		s.emit(key, r, &u)
 		return put(u)
 	}, opts...)
 	// What the client has thrown away after it was told to stop does not count.
@@ -98,8 +115,8 @@ const cellOverhead = 8
 
 // estimate counts the bytes of a row's key, families, qualifiers, values, timestamps
 // and labels, not what the client library needs to hold them.
-func estimate(r bigtable.Row) int64 {
-	n := len(r.Key())
+func estimate(key string, r bigtable.Row) int64 {
+	n := len(key)
 	for _, items := range r {
 		for i := range items {
 			n += len(items[i].Column) + len(items[i].Value) + cellOverhead

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"time"
 
+	"cloud.google.com/go/bigtable"
+
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
@@ -46,12 +48,12 @@ func (w *work) run(ctx context.Context) error {
 }
 
 // relay moves rows until the split is read, the slice is over or something fails.
-func (w *work) relay(ctx, slice context.Context) (result relay.Result[unit], err error) {
+func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], err error) {
 	if w.plan, err = w.function.plan(w.task.Name, w.task.Options); err != nil {
 		return result, &hopeless{fmt.Errorf("the pipeline file as it is now: %w", err)}
 	}
 	source := &source{name: w.plan.scan.Table.Name,
-		ranges: w.lease.Split().Remaining(), filter: w.plan.filter, skipLarge: w.skipLarge, bytes: &w.summary.Bytes,
+		emit: w.emitter(), ranges: w.lease.Split().Remaining(), filter: w.plan.filter, skipLarge: w.skipLarge, bytes: &w.summary.Bytes,
 	}
 	left, limited := w.lease.Split().LimitLeft()
 	if len(source.ranges) == 0 || limited && left == 0 {
@@ -66,10 +68,11 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[unit], err
 	if err != nil {
 		return result, err
 	}
-	return relay.Run(ctx, slice, relay.Job[unit]{
-		Source: source, Sink: sink, Size: unit.size, Map: w.records, GiveUp: w.giveUp,
-		Commit: func(ctx context.Context, last unit, c relay.Counts) error {
-			return w.lease.Commit(ctx, progress(last, true, c))
+	return relay.Run(ctx, slice, relay.Job[unit, string]{
+		Source: source, Sink: sink, Size: unit.size, Map: unit.records, GiveUp: w.giveUp,
+		Position: func(u unit) string { return u.key },
+		Commit: func(ctx context.Context, last string, c relay.Counts) error {
+			return w.lease.Commit(ctx, progress(last, c))
 		},
 		Held:    w.lease.Deadline,
 		MaxRows: w.plan.scan.Fetch.MaxRows, MaxBytes: w.plan.scan.Fetch.MaxBytes,
@@ -77,25 +80,21 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[unit], err
 	})
 }
 
-func progress(last unit, moved bool, c relay.Counts) ledger.Progress {
-	p := ledger.Progress{Counts: ledger.Counts(c)}
-	if moved {
-		p.Position = last.key
-	}
-	return p
+func progress(last string, c relay.Counts) ledger.Progress {
+	return ledger.Progress{Position: last, Counts: ledger.Counts(c)}
 }
 
 // settling is how long the end of a task may take when its delivery has no time left.
 const settling = 5 * time.Second
 
 // settle makes the progress durable, gives the lease up and publishes what follows.
-func (w *work) settle(ctx context.Context, r relay.Result[unit], err error) error {
+func (w *work) settle(ctx context.Context, r relay.Result[string], err error) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settling)
 		defer cancel()
 	}
-	p := progress(r.Last, r.Moved, r.Counts)
+	p := progress(r.Last, r.Counts)
 	var end *hopeless
 	switch {
 	case errors.As(err, &end):
@@ -133,7 +132,7 @@ func (w *work) finish(ctx context.Context, p ledger.Progress, cause error) error
 }
 
 // goOn gives the split back and publishes the task that reads on.
-func (w *work) goOn(ctx context.Context, r relay.Result[unit], p ledger.Progress) error {
+func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progress) error {
 	w.summary.Outcome = OutcomeContinued
 	var cause error
 	if !r.Moved && w.cfg.Stopping.Err() == nil {
@@ -150,27 +149,31 @@ func (w *work) goOn(ctx context.Context, r relay.Result[unit], p ledger.Progress
 	return err
 }
 
-// records makes the records of a row.
-func (w *work) records(u unit) ([]relay.Record, error) {
-	if u.row == nil {
-		return nil, nil
+// emitter returns what makes a row's records.
+func (w *work) emitter() func(key string, r bigtable.Row, u *unit) {
+	e := w.plan.emit.New()
+	return func(key string, r bigtable.Row, u *unit) {
+		outs, err := e.Row(key, r, int(u.bytes))
+		if u.err = err; err != nil {
+			return
+		}
+		for i, o := range outs {
+			record := relay.Record{ID: w.id(key, o), Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes}
+			if i == 0 {
+				u.one, u.some = record, true
+			} else {
+				u.more = append(u.more, record)
+			}
+		}
 	}
-	outs, err := w.plan.emit.Row(u.row)
-	if err != nil || len(outs) == 0 {
-		return nil, err
-	}
-	records := make([]relay.Record, len(outs))
-	for i, o := range outs {
-		records[i] = relay.Record{ID: w.id(u.key, o), Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes}
-	}
-	return records, nil
 }
 
 // id is a hash of the scan's id and the row key, and of the record's index where a row
 // may have several: each with its length before it, so that no two inputs are alike.
 func (w *work) id(key string, o mapping.Output) string {
-	b := make([]byte, 0, 256)
-	for _, part := range []string{w.task.Scan, key} {
+	var room [256]byte
+	b := room[:0]
+	for _, part := range [...]string{w.task.Scan, key} {
 		b = binary.AppendUvarint(b, uint64(len(part)))
 		b = append(b, part...)
 	}

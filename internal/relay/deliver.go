@@ -6,23 +6,27 @@ import (
 	"time"
 )
 
-type run[U any] struct {
-	Job[U]
-	result    Result[U]
+type run[U, P any] struct {
+	Job[U, P]
+	result    Result[P]
 	committed time.Time
 	// Of the batch at hand; reused.
 	records  []Record
 	owners   []int // the unit of each record
-	tallies  []tally
-	failures []Failure[U]
+	units    []state[P]
+	failures []Failure[P]
 	failed   []int // the unit of each failure
 }
 
-// tally is what became of one unit's records.
-type tally struct{ sent, dropped int }
+// state is what is kept of a unit while its records are sent.
+type state[P any] struct {
+	size          Size
+	position      P
+	sent, dropped int // records
+}
 
 // drain delivers batch after batch until the source has ended.
-func (r *run[U]) drain(ctx context.Context, q *queue[U]) error {
+func (r *run[U, P]) drain(ctx context.Context, q *queue[U]) error {
 	for {
 		batch, ok := q.take(ctx, r.Linger)
 		if !ok {
@@ -32,7 +36,7 @@ func (r *run[U]) drain(ctx context.Context, q *queue[U]) error {
 			return err
 		}
 		q.recycle(batch)
-		if time.Since(r.committed) < r.CommitEvery {
+		if !r.due() {
 			continue
 		}
 		if err := r.Commit(ctx, r.result.Last, r.result.Counts); err != nil {
@@ -42,42 +46,52 @@ func (r *run[U]) drain(ctx context.Context, q *queue[U]) error {
 	}
 }
 
+// due reports whether it is time to commit.
+func (r *run[U, P]) due() bool {
+	return r.result.Moved && (time.Since(r.committed) >= r.CommitEvery || r.Held != nil && time.Until(r.Held()) < r.CommitEvery)
+}
+
 // deliver sends a batch's records, hands on what can never be sent, and moves the
 // result past the units that are done with: all of them, or those before the first
-// that is not.
-func (r *run[U]) deliver(ctx context.Context, batch []U) error {
+// that is not. The units are let go of as soon as their records are made.
+func (r *run[U, P]) deliver(ctx context.Context, batch []U) error {
 	r.mapAll(batch)
+	clear(batch)
 	done := len(batch)
-	err := r.send(ctx, batch, &done)
+	err := r.send(ctx, &done)
 	if stop := r.giveUp(ctx, &done); stop != nil {
 		err = stop
 	}
-	r.advance(batch[:done])
+	r.advance(r.units[:done])
+	clear(r.records) // so that they do not outlive their batch
+	clear(r.failures)
 	return err
 }
 
-func (r *run[U]) mapAll(batch []U) {
-	clear(r.records) // so that they do not outlive their batch
+func (r *run[U, P]) mapAll(batch []U) {
 	r.records, r.owners, r.failures, r.failed = r.records[:0], r.owners[:0], r.failures[:0], r.failed[:0]
-	r.tallies = append(r.tallies[:0], make([]tally, len(batch))...)
+	r.units = r.units[:0]
 	for i, u := range batch {
-		records, err := r.Map(u)
+		r.units = append(r.units, state[P]{size: r.Size(u), position: r.Position(u)})
+		records, err := r.Map(u, r.records)
 		if err != nil {
-			r.fail(i, Failure[U]{Unit: u, Err: err})
+			r.fail(i, nil, err)
 			continue
 		}
-		for _, record := range records {
-			r.records, r.owners = append(r.records, record), append(r.owners, i)
+		r.records = records
+		for len(r.owners) < len(records) {
+			r.owners = append(r.owners, i)
 		}
 	}
 }
 
-func (r *run[U]) fail(unit int, f Failure[U]) {
-	r.failures, r.failed = append(r.failures, f), append(r.failed, unit)
+func (r *run[U, P]) fail(unit int, record *Record, err error) {
+	r.failures = append(r.failures, Failure[P]{Position: r.units[unit].position, Record: record, Err: err})
+	r.failed = append(r.failed, unit)
 }
 
 // send lowers done to the first unit that is not known to be durable, and returns why.
-func (r *run[U]) send(ctx context.Context, batch []U, done *int) error {
+func (r *run[U, P]) send(ctx context.Context, done *int) error {
 	if len(r.records) == 0 {
 		return nil
 	}
@@ -96,9 +110,9 @@ func (r *run[U]) send(ctx context.Context, batch []U, done *int) error {
 		var rejected *Rejected
 		switch {
 		case errs == nil || errs[i] == nil:
-			r.tallies[unit].sent++
+			r.units[unit].sent++
 		case errors.As(errs[i], &rejected):
-			r.fail(unit, Failure[U]{Unit: batch[unit], Record: &r.records[i], Err: errs[i]})
+			r.fail(unit, &r.records[i], errs[i])
 		case unit < *done:
 			*done, first = unit, errs[i]
 		}
@@ -108,7 +122,7 @@ func (r *run[U]) send(ctx context.Context, batch []U, done *int) error {
 
 // giveUp hands on the failures of units before done, and lowers it to the first of
 // them where they are not taken.
-func (r *run[U]) giveUp(ctx context.Context, done *int) error {
+func (r *run[U, P]) giveUp(ctx context.Context, done *int) error {
 	first, n := *done, 0
 	for i, unit := range r.failed {
 		if unit < *done {
@@ -125,17 +139,16 @@ func (r *run[U]) giveUp(ctx context.Context, done *int) error {
 		return err
 	}
 	for _, unit := range r.failed[:n] {
-		r.tallies[unit].dropped++
+		r.units[unit].dropped++
 	}
 	return nil
 }
 
-func (r *run[U]) advance(units []U) {
-	for i, u := range units {
-		size := r.Size(u)
-		r.result.Rows += int64(size.Rows)
-		r.result.Dropped += int64(size.Dropped + r.tallies[i].dropped)
-		r.result.Records += int64(r.tallies[i].sent)
-		r.result.Last, r.result.Moved = u, true
+func (r *run[U, P]) advance(units []state[P]) {
+	for _, u := range units {
+		r.result.Rows += int64(u.size.Rows)
+		r.result.Dropped += int64(u.size.Dropped + u.dropped)
+		r.result.Records += int64(u.sent)
+		r.result.Last, r.result.Moved = u.position, true
 	}
 }

@@ -102,9 +102,8 @@ func (q *queue[U]) take(ctx context.Context, linger time.Duration) ([]U, bool) {
 	return batch, len(batch) > 0
 }
 
-// recycle takes back the space of a batch that is done with.
+// recycle takes back the space of a batch that is done with and cleared.
 func (q *queue[U]) recycle(batch []U) {
-	clear(batch)
 	q.mu.Lock()
 	q.spare = batch[:0]
 	q.mu.Unlock()

@@ -52,10 +52,10 @@ func (r *Rejected) Error() string { return r.Reason }
 var ErrOvertaken = errors.New("what is left may be another's to send")
 
 // Failure is a unit that can never be delivered, or one of its records.
-type Failure[U any] struct {
-	Unit   U
-	Record *Record // nil: no record can be made of the unit
-	Err    error   // quotes nothing of the unit
+type Failure[P any] struct {
+	Position P       // of the unit
+	Record   *Record // nil: no record can be made of the unit
+	Err      error   // quotes nothing of the unit
 }
 
 // Size is what one unit counts.
@@ -72,21 +72,23 @@ type Counts struct {
 	Dropped int64 // rows or records that the failure policy took
 }
 
-// Job is one run of the relay.
-type Job[U any] struct {
+// Job is one run of the relay, of units U whose positions are P.
+type Job[U, P any] struct {
 	Source Source[U]
 	Sink   Sink
 	// Size measures a unit.
 	Size func(U) Size
-	// Map returns the records of a unit, none for one that yields nothing. An error
+	// Map appends the records of a unit, none for one that yields nothing. An error
 	// says that they can never be made.
-	Map func(U) ([]Record, error)
+	Map func(u U, to []Record) ([]Record, error)
 	// GiveUp takes what can never be delivered. nil means that it is taken care of;
 	// an error stops the relay before the first of them.
-	GiveUp func(context.Context, []Failure[U]) error
-	// Commit makes durable that last and all before it are acknowledged. c is the
-	// total since Run was called.
-	Commit func(ctx context.Context, last U, c Counts) error
+	GiveUp func(context.Context, []Failure[P]) error
+	// Position is where the source stands after a unit; it must not hold on to the unit.
+	Position func(U) P
+	// Commit makes durable that all up to last is acknowledged. c is the total since
+	// Run was called.
+	Commit func(ctx context.Context, last P, c Counts) error
 	// Held returns until when units may be sent; a commit may move it. nil: for ever.
 	Held func() time.Time
 	// MaxRows and MaxBytes end a batch, whichever is reached first; one batch is sent
@@ -95,15 +97,16 @@ type Job[U any] struct {
 	MaxBytes int64
 	// Linger is how long a batch waits to be filled.
 	Linger time.Duration
-	// CommitEvery is the shortest time between two commits.
+	// CommitEvery is the shortest time between two commits, unless there is less than
+	// that left until Held.
 	CommitEvery time.Duration
 }
 
 // Result is how far Run has come. What is in it and was not committed yet is the
 // caller's to commit.
-type Result[U any] struct {
-	Last  U    // the last unit that is acknowledged, with all before it
-	Moved bool // there is such a unit
+type Result[P any] struct {
+	Last  P    // the position up to which all is acknowledged
+	Moved bool // there is one
 	Counts
 	Done bool // the source has nothing more
 }
@@ -111,8 +114,8 @@ type Result[U any] struct {
 // Run relays until the source has nothing more, slice ends, or something fails: the
 // end of slice ends the reading, and what was read is delivered still, under ctx. The
 // result holds beside an error too.
-func Run[U any](ctx, slice context.Context, j Job[U]) (Result[U], error) {
-	r := &run[U]{Job: j, committed: time.Now()}
+func Run[U, P any](ctx, slice context.Context, j Job[U, P]) (Result[P], error) {
+	r := &run[U, P]{Job: j, committed: time.Now()}
 	reading, stop := context.WithCancel(slice)
 	defer context.AfterFunc(ctx, stop)()
 	q := newQueue(j.MaxRows, j.MaxBytes, j.Size)

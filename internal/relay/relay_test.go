@@ -62,13 +62,14 @@ func (s *sent) Send(ctx context.Context, records []Record) []error {
 func (s *sent) all() []string { return slices.Concat(s.batches...) }
 
 // job relays one record for each number, a byte each.
-func job(source Source[int], sink Sink) Job[int] {
-	return Job[int]{
+func job(source Source[int], sink Sink) Job[int, int] {
+	return Job[int, int]{
 		Source: source, Sink: sink, MaxRows: 10, MaxBytes: 1000, Linger: 10 * time.Millisecond, CommitEvery: 5 * time.Second,
-		Size:   func(int) Size { return Size{Rows: 1, Bytes: 1} },
-		Map:    func(n int) ([]Record, error) { return []Record{{ID: fmt.Sprint(n)}}, nil },
-		GiveUp: func(context.Context, []Failure[int]) error { return nil },
-		Commit: func(context.Context, int, Counts) error { return nil },
+		Position: func(n int) int { return n },
+		Size:     func(int) Size { return Size{Rows: 1, Bytes: 1} },
+		Map:      func(n int, to []Record) ([]Record, error) { return append(to, Record{ID: fmt.Sprint(n)}), nil },
+		GiveUp:   func(context.Context, []Failure[int]) error { return nil },
+		Commit:   func(context.Context, int, Counts) error { return nil },
 	}
 }
 
@@ -291,8 +292,7 @@ func TestARowMayYieldManyRecordsOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &sent{}
 		j := job(&numbers{n: 4}, sink)
-		j.Map = func(n int) ([]Record, error) {
-			var out []Record
+		j.Map = func(n int, out []Record) ([]Record, error) {
 			for i := range n - 1 {
 				out = append(out, Record{ID: fmt.Sprintf("%d.%d", n, i)})
 			}
@@ -323,16 +323,16 @@ func TestWhatCanNeverBeDeliveredGoesToThePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &sent{before: refuse(map[string]error{"7": &Rejected{"too large"}})}
 		j := job(&numbers{n: 9}, sink)
-		j.Map = func(n int) ([]Record, error) {
+		j.Map = func(n int, to []Record) ([]Record, error) {
 			if n == 3 {
 				return nil, errors.New("no such key")
 			}
-			return []Record{{ID: fmt.Sprint(n)}}, nil
+			return append(to, Record{ID: fmt.Sprint(n)}), nil
 		}
 		var got []string
 		j.GiveUp = func(_ context.Context, failures []Failure[int]) error {
 			for _, f := range failures {
-				got = append(got, fmt.Sprintf("%d %t %v", f.Unit, f.Record != nil, f.Err))
+				got = append(got, fmt.Sprintf("%d %t %v", f.Position, f.Record != nil, f.Err))
 			}
 			return nil
 		}
@@ -404,7 +404,7 @@ func TestEveryUnitReachesTheSinkWhateverFails(t *testing.T) {
 				}}
 				j := job(source, sink)
 				j.MaxRows, j.CommitEvery = maxRows, 0
-				j.Map = func(i int) ([]Record, error) { return []Record{{ID: fmt.Sprint(from + i)}}, nil }
+				j.Map = func(i int, to []Record) ([]Record, error) { return append(to, Record{ID: fmt.Sprint(from + i)}), nil }
 				j.Commit = func(_ context.Context, last int, _ Counts) error {
 					if flaky() {
 						return errors.New("the ledger is down")

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/bigtable"
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// benchRows are read at a time.
+const benchRows = 100_000
+
+// serveBigtable is a child that serves an emulator with the table orders.
+func serveBigtable() {
+	e, err := emulator.New(emulator.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := e.Dial(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = adminpb.NewBigtableTableAdminClient(conn).CreateTable(context.Background(), &adminpb.CreateTableRequest{
+		Parent: "projects/my-project/instances/my-instance", TableId: "orders",
+		Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"cf": {}}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	rows, size := number("BTF_TEST_ROWS"), number("BTF_TEST_BYTES")
+	value := strings.Repeat("x", size)
+	for from := 0; from < rows; from += 1000 {
+		if err := writeOrders(conn, from, min(rows, from+1000), value); err != nil {
+			log.Fatal(err)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(e.Serve(l))
+}
+
+func number(name string) int {
+	n, err := strconv.Atoi(os.Getenv(name))
+	if err != nil {
+		log.Fatal(name, err)
+	}
+	return n
+}
+
+func startBigtableChild(t testing.TB, rows, bytes int) string {
+	c := startChild(t, "bigtable", fmt.Sprintf("BTF_TEST_ROWS=%d", rows), fmt.Sprintf("BTF_TEST_BYTES=%d", bytes))
+	return strings.TrimSuffix(strings.TrimPrefix(c.url, "http://"), "/")
+}
+
+// cpu is what this process has used.
+func cpu() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		panic(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// BenchmarkScan compares a worker, which makes a JSON object of each row and throws it
+// away, with the client alone: CPU of this process, the server being another.
+func BenchmarkScan(b *testing.B) {
+	addr := startBigtableChild(b, benchRows, 100)
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: addr})
+	if err != nil {
+		b.Fatal(err)
+	}
+	tables := scanworker.NewTables(dialer)
+	defer tables.Close()
+	p, err := pipeline.Parse([]byte(strings.Replace(scanPipeline, "    emit: {id: rowKey}\n", "", 1)), pipeline.Options{File: "p.yaml"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	table, err := tables.Table(b.Context(), p.Scans[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	measure := func(name string, read func(b *testing.B) int) {
+		b.Run(name, func(b *testing.B) {
+			read(b) // to warm up
+			began, rows := cpu(), 0
+			for b.Loop() {
+				rows += read(b)
+			}
+			b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(rows), "cpu-ns/row")
+		})
+	}
+	measure("client", func(b *testing.B) int {
+		n := 0
+		if err := table.ReadRows(b.Context(), bigtable.InfiniteRange(""), func(bigtable.Row) bool { n++; return true }); err != nil {
+			b.Fatal(err)
+		}
+		return n
+	})
+	measure("worker", func(b *testing.B) int { return scanOnce(b, p, tables) })
+}
+
+type discardSink struct{}
+
+func (discardSink) Send(context.Context, []relay.Record) []error { return nil }
+
+type discardMessages struct{}
+
+func (discardMessages) Publish(context.Context, ...any) error { return nil }
+
+// scanOnce reads the whole table as one split and returns its rows.
+func scanOnce(b *testing.B, p *pipeline.Pipeline, tables *scanworker.Tables) int {
+	l := ledger.New(storetest.NewMemory(), "orders", ledger.Options{})
+	rows := 0
+	h, err := scanworker.New(scanworker.Config{
+		Pipeline: p, Ledger: l, Table: tables.Table, Tasks: discardMessages{}, Done: discardMessages{}, Holder: "bench",
+		Sink:   func(context.Context, *pipeline.Scan) (relay.Sink, error) { return discardSink{}, nil },
+		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery, Stopping: b.Context(), Logger: discard(),
+		Report: func(_ context.Context, s scanworker.Summary) { rows += int(s.Rows) },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := l.Begin(b.Context(), "s", "all", nil); err != nil {
+		b.Fatal(err)
+	}
+	scan, err := l.Plan(b.Context(), "s", [][]rowrange.Range{{{}}}, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	data, err := task.Encode(task.Scan{Version: 1, Scan: "s", Name: "all", Attempt: scan.Attempt})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(string(envelope(1, data)))))
+	if w.Code != http.StatusNoContent || rows != benchRows {
+		b.Fatalf("answer %d after %d rows", w.Code, rows)
+	}
+	return rows
+}
+
+// covers: SC-25
+func TestAWorkerHoldsAFewRowsHoweverLargeTheyAre(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector multiplies what a process holds")
+	}
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		t.Skip("the peak of a process's memory is read from /proc")
+	}
+	const rows, size, most = 40, 10 << 20, 256 << 20
+	addr := startBigtableChild(t, rows, size)
+	topics := startTopics(t)
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	env := []string{
+		// Every record is over Pub/Sub's limit: it is made, refused and dropped.
+		"PIPELINE=" + strings.Replace(scanPipeline, "    emit: {id: rowKey}\n", "    onFailure: drop\n", 1),
+		"BIGTABLE_EMULATOR_HOST=" + addr, "PUBSUB_EMULATOR_HOST=" + topics.Addr(), "PUBSUB_PROJECT=p", "LEDGER=file:" + path,
+	}
+	planner := startChild(t, "function", append(env, "FUNCTION_TARGET=scan-planner")...)
+	worker := startWorkers(t, 1, append(env, "FUNCTION_TARGET=scan-worker")...)
+	subscribe(t, topics, planner.url, worker)
+	publish(t, topics, "orders-scan-requests", task.ScanRequest{Version: 1, Scan: "all"})
+	await(t, func() bool { return len(topics.Published("orders-scan-done")) > 0 })
+	done, err := task.DecodeScanDone(topics.Published("orders-scan-done")[0].Data)
+	if err != nil || done.Rows != rows || done.Dropped != rows {
+		t.Errorf("announced %+v, %v", done, err)
+	}
+	peak := peakMemory(t, worker.children[0].cmd.Process.Pid)
+	t.Logf("%d rows of %d MiB: %d MiB at most", rows, size>>20, peak>>20)
+	if peak > most {
+		t.Errorf("the worker held %d MiB, want %d at most", peak>>20, most>>20)
+	}
+}
+
+// peakMemory is the most that a process ever had resident, in bytes.
+func peakMemory(t testing.TB, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmHWM:" {
+			kib, err := strconv.Atoi(fields[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
