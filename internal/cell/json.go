@@ -18,6 +18,10 @@ import (
 // the stack.
 const maxJSONDepth = 1000
 
+// maxJSON bounds the text of one cell, in bytes, well over the 100 MB that Bigtable
+// takes: parts of a tree may be shared and are not in its text.
+const maxJSON = 128 << 20
+
 func appendJSON(dst []byte, v any) ([]byte, error) {
 	out, err := appendValue(dst, v, 0)
 	if err != nil {
@@ -29,6 +33,9 @@ func appendJSON(dst []byte, v any) ([]byte, error) {
 func appendValue(dst []byte, v any, depth int) ([]byte, error) {
 	if depth > maxJSONDepth {
 		return nil, fmt.Errorf("json is nested deeper than %d", maxJSONDepth)
+	}
+	if len(dst) > maxJSON {
+		return nil, fmt.Errorf("json of more than %d bytes", maxJSON)
 	}
 	switch v := v.(type) {
 	case nil:

@@ -66,8 +66,20 @@ func (w Want) holds(v any) bool {
 	return false
 }
 
+// maxNodes bounds the lists and maps that one value may be made of: parts may be shared
+// in the interpreter and are not in the result.
+const maxNodes = 1 << 20
+
 // native turns the interpreter's value into a Go value.
 func native(v ref.Val) (any, error) {
+	left := maxNodes
+	return nativeValue(v, &left)
+}
+
+func nativeValue(v ref.Val, left *int) (any, error) {
+	if *left--; *left < 0 {
+		return nil, failf("a value of more than %d parts", maxNodes)
+	}
 	switch v := v.(type) {
 	case types.String:
 		return string(v), nil
@@ -91,19 +103,22 @@ func native(v ref.Val) (any, error) {
 		if !v.HasValue() {
 			return Absent{}, nil
 		}
-		return native(v.GetValue())
+		return nativeValue(v.GetValue(), left)
 	case traits.Lister:
-		return nativeList(v)
+		return nativeList(v, left)
 	case traits.Mapper:
-		return nativeMap(v)
+		return nativeMap(v, left)
 	}
 	return nil, failf("a value of type %s cannot be written", v.Type().TypeName())
 }
 
-func nativeList(l traits.Lister) (any, error) {
+func nativeList(l traits.Lister, left *int) (any, error) {
+	if list, ok := l.Value().([]any); ok && isJSON(list, left) {
+		return list, nil
+	}
 	out := []any{}
 	for it := l.Iterator(); it.HasNext() == types.True; {
-		e, err := native(it.Next())
+		e, err := nativeValue(it.Next(), left)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +127,26 @@ func nativeList(l traits.Lister) (any, error) {
 	return out, nil
 }
 
-func nativeMap(m traits.Mapper) (any, error) {
+// isJSON reports whether a list is one of the record's own: made of decoded JSON alone.
+func isJSON(v any, left *int) bool {
+	if *left--; *left < 0 {
+		return false
+	}
+	switch v := v.(type) {
+	case nil, bool, int64, uint64, float64, string, map[string]any:
+		return true
+	case []any:
+		for _, e := range v {
+			if !isJSON(e, left) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func nativeMap(m traits.Mapper, left *int) (any, error) {
 	if object, ok := m.Value().(map[string]any); ok {
 		return object, nil
 	}
@@ -123,7 +157,7 @@ func nativeMap(m traits.Mapper) (any, error) {
 		if !ok {
 			return nil, failf("a map with a key of type %s is no JSON object", k.Type().TypeName())
 		}
-		e, err := native(m.Get(k))
+		e, err := nativeValue(m.Get(k), left)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ import (
 // costLimit bounds one evaluation of an expression that iterates, in CEL's cost
 // units: about one for each operation and each ten bytes of text that it touches.
 // What does not iterate is bounded by its own length and the record's.
-const costLimit = 10_000_000
+const costLimit = 2_000_000
 
 // maxNesting bounds an expression's parse, so that a hostile file cannot exhaust the stack.
 const maxNesting = 100
@@ -69,6 +69,7 @@ func newEnv(vars []cel.EnvOption) (*Env, error) {
 		ext.Strings(), ext.Math(), ext.Encoders(),
 	)
 	opts = append(opts, functions()...)
+	opts = append(opts, bounded()...)
 	env, err := cel.NewEnv(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("building the expression environment: %w", err)
@@ -106,7 +107,7 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	}
 	var opts []cel.ProgramOption
 	if iterates(checked.NativeRep()) {
-		opts = append(opts, cel.CostLimit(costLimit))
+		opts = append(opts, cel.CostLimit(costLimit), costs())
 	}
 	prog, err := env.cel.Program(checked, opts...)
 	if err != nil {

@@ -198,9 +198,36 @@ func TestAnExpressionThatIteratesTooMuchIsStopped(t *testing.T) {
 	}
 }
 
+func TestACallThatWouldMakeTooMuchTextIsRefused(t *testing.T) {
+	big := strings.Repeat("ab", 1<<19)
+	list := make([]any, 1000)
+	for i := range list {
+		list[i] = "x"
+	}
+	vars := &Vars{Event: map[string]any{"a": big, "l": list}, Message: &Message{}}
+	for source, says := range map[string]string{
+		`event.a.replace("a", event.a)`:                                        "replace() would make more than",
+		`event.a.replace("", event.a)`:                                         "replace() would make more than",
+		`event.a.replace("a", event.a, 1000)`:                                  "replace() would make more than",
+		`event.l.join(event.a)`:                                                "join() would make more than",
+		`event.l.map(x, [event.l, event.l])`:                              "a value of more than",
+		`event.l.map(x, hex(bytes(event.a)))`:                                  "cost limit exceeded",
+		`event.l.map(x, key(event.a))`:                                         "cost limit exceeded",
+		`event.a.replace("a", "c", 1).startsWith("cb")`:                        "",
+		`["x", "y"].join("-") + ["x"].join() + event.l.join().substring(0, 1)`: "",
+	} {
+		_, err := compile(t, source, Anything).Eval(vars)
+		if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v does not say %q", source, err, says)
+		}
+	}
+}
+
 // The fast path may only ever answer what the interpreter answers.
 func TestFastPathAgreesWithTheInterpreter(t *testing.T) {
-	values := []any{nil, true, int64(-3), uint64(9), 2.5, "x", "", "12", "a#b", "2026-08-30T10:15:30Z", []any{"x"}, map[string]any{"a": "x"}}
+	values := []any{"2026-08-30T1:15:30Z", "2026-08-30T10:15:30,5Z", "2026-08-30T10:15:30.5Z", "2026-08-30T10:15:30.Z", "2026-08-30T10:15:30+24:00", "2026-08-30T10:15:30+00:60",
+		"2026-08-30T10:15:30+02:00", "2026-08-30T10:15:60Z", "2026-02-30T10:15:30Z", "0000-01-01T00:00:00Z", "2026-08-30T10:15:30.1234567891Z", "2026-08-30t10:15:30z",
+		nil, true, int64(-3), uint64(9), 2.5, "x", "", "12", "a#b", "2026-08-30T10:15:30Z", []any{"x"}, map[string]any{"a": "x"}}
 	sources := []string{
 		`event.a`, `event.a.b`, `int(event.a)`, `string(event.a)`, `timestamp(event.a)`, `event.a == "x"`, `event.a != event.b`,
 		`event.a && event.b`, `event.a || event.b`, `!event.a`, `event.a in ["x", "y"]`, `event.a + event.b`, `key(event.a, event.b)`,

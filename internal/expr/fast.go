@@ -298,8 +298,30 @@ func fastTimestamp(a any) (any, bool) {
 	if !ok {
 		return nil, false
 	}
+	if !plainTime(text) {
+		return nil, false
+	}
 	t, err := time.Parse(time.RFC3339, text)
 	return t, err == nil && t.UTC().Year() >= 1 && t.UTC().Year() <= 9999
+}
+
+// plainTime reports whether text is a UTC time of the strictest form of RFC 3339: what
+// time.Parse takes beyond it, CEL does not.
+func plainTime(text string) bool {
+	const form = "0000-00-00T00:00:00"
+	if len(text) <= len(form) || text[len(text)-1] != 'Z' {
+		return false
+	}
+	for i, c := range []byte(form) {
+		if c == '0' && (text[i] < '0' || text[i] > '9') || c != '0' && text[i] != c {
+			return false
+		}
+	}
+	fraction := text[len(form) : len(text)-1]
+	if fraction == "" {
+		return true
+	}
+	return len(fraction) > 1 && fraction[0] == '.' && strings.Trim(fraction[1:], "0123456789") == ""
 }
 
 // fastAdded calls one of our own functions. Its declared types were checked against

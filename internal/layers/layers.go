@@ -62,6 +62,7 @@ var house = map[string][]string{
 
 	// The emulator shares only row ranges with what it tests.
 	"emulator":                  {"internal/rowrange", "emulator/internal/..."},
+	"emulator/conformance":      {},
 	"emulator/internal/filter":  {"internal/rowrange", "emulator/internal/store"},
 	"emulator/internal/journal": {"internal/rowrange", "emulator/internal/store"},
 	"emulator/internal/store":   {"internal/rowrange"},
@@ -80,7 +81,7 @@ var house = map[string][]string{
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
-var testSupport = []string{"emulator", "examples", "internal/googleemu", "internal/localcloud/...", "ledger/storetest"}
+var testSupport = []string{"emulator", "examples", "internal/googleemu", "internal/localcloud/...", "internal/telemetry", "ledger/storetest"}
 
 // testOnly is what no package but those of its own tree and test support may import outside a _test.go file.
 var testOnly = []string{"internal/googleemu", "internal/features", "internal/layers", "ledger/storetest"}

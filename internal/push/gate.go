@@ -32,6 +32,9 @@ func (g *Gate) Wrap(h http.Handler) http.Handler {
 		}
 		defer g.leave()
 		h.ServeHTTP(w, r)
+		// The reply must be on its way before Drain may end the process: what it
+		// acknowledges would be delivered again. Where it cannot be sent nobody reads it.
+		_ = http.NewResponseController(w).Flush()
 	})
 }
 

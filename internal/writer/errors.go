@@ -3,6 +3,7 @@ package writer
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,8 +31,8 @@ var (
 )
 
 // Error says that an entry is not known to be applied. Its text names the table, the
-// status and what to do; the service's own text only where the status is about the
-// caller and not about data.
+// status and what to do; never the service's own text, which may quote a row key, but
+// what gRPC itself says of a connection that was never made.
 type Error struct {
 	Table  pipeline.TableRef
 	Code   codes.Code
@@ -39,18 +40,23 @@ type Error struct {
 	Err    error  // the status as it came
 }
 
+// connectionError is how grpc-go's text begins where no connection could be made.
+const connectionError = "connection error: "
+
 // Error implements error.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("applying to %s: %s", e.Table, e.Code)
-	if e.Reason != "" {
+	switch {
+	case e.Reason != "":
 		s += ": " + e.Reason
+	case e.Code == codes.PermissionDenied:
+		s += ": the function's service account lacks bigtable.tables.mutateRows there; roles/bigtable.user has it"
+	case e.Code == codes.Unauthenticated:
+		s += ": the function's credentials are not accepted"
 	}
-	switch e.Code {
-	case codes.PermissionDenied, codes.Unauthenticated, codes.Unavailable:
-		var st interface{ GRPCStatus() *status.Status }
-		if errors.As(e.Err, &st) {
-			s += ": " + st.GRPCStatus().Message()
-		}
+	var st interface{ GRPCStatus() *status.Status }
+	if errors.As(e.Err, &st) && e.Code == codes.Unavailable && strings.HasPrefix(st.GRPCStatus().Message(), connectionError) {
+		s += ": " + st.GRPCStatus().Message()
 	}
 	return s
 }
