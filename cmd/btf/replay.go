@@ -235,12 +235,24 @@ func (r *replay) wanted(x *write.Replay) bool {
 
 // apply applies the rows, and fails where something of the message is not written.
 func (r *replay) apply(ctx context.Context, x *write.Replay) error {
-	if len(x.Refused) > 0 && len(x.Rows) == 0 || r.dryRun {
-		return errors.Join(x.Refused...)
+	if len(x.Rows) == 0 || r.dryRun {
+		return firstOf(x.Refused)
 	}
 	ctx, cancel := context.WithTimeout(ctx, replayApply)
 	defer cancel()
-	return errors.Join(append(r.writer.Apply(ctx, x.Entries()), x.Refused...)...)
+	return firstOf(append(r.writer.Apply(ctx, x.Entries()), x.Refused...))
+}
+
+// firstOf stands for all errors by the first and the number of others; nil for none.
+func firstOf(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return fmt.Errorf("%w (and %d more)", errs[0], len(errs)-1)
 }
 
 // print shows what a message would write.

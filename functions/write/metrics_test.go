@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,12 +131,13 @@ func TestInstrumentsCountWhatTheReferenceCounts(t *testing.T) {
 func TestGaugesShowWhatWaitsWhileItWaits(t *testing.T) {
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
+	var once sync.Once
 	creating, release := make(chan struct{}), make(chan struct{})
 	h := newHouse(t, meteredFile, plainFamilies("cf"), func(h *house) {
 		h.meter = provider.Meter("write")
 		h.call = func(method string) {
 			if method == "CreateTable" {
-				close(creating)
+				once.Do(func() { close(creating) })
 				<-release
 			}
 		}
