@@ -24,6 +24,7 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator/internal/journal"
@@ -33,6 +34,9 @@ import (
 // maxMessage is the largest gRPC message either way, in bytes: what Google's
 // clients set to match the service.
 const maxMessage = 256 << 20
+
+// pingInterval is the shortest time between a client's pings that is taken.
+const pingInterval = 10 * time.Second
 
 // Emulator is one Bigtable. Its methods are safe for concurrent use.
 type Emulator struct {
@@ -116,6 +120,9 @@ func (e *Emulator) newServer() *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WaitForHandlers(true),
+		// Clients ping long streams every 30 s; gRPC's own bound of five minutes
+		// would cut them.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval, PermitWithoutStream: true}),
 		grpc.InitialWindowSize(1<<20),
 		grpc.InitialConnWindowSize(8<<20),
 		grpc.UnaryInterceptor(e.unary),

@@ -49,6 +49,19 @@ func (p *parts) close() error {
 	return errors.Join(errs...)
 }
 
+// closeWithin is close for a process that is about to end: what takes longer than d is
+// left behind.
+func (p *parts) closeWithin(d time.Duration) error {
+	closed := make(chan error, 1)
+	go func() { closed <- p.close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(d):
+		return fmt.Errorf("closing what the functions hold took longer than %s", d)
+	}
+}
+
 // build makes the function that target names, or all of them where it is empty.
 func build(target string, env environment) (*parts, error) {
 	makers := map[string]func(*parts, *pipeline.Pipeline, environment) (http.Handler, error){

@@ -148,6 +148,36 @@ func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
+// A Bigtable that never answers does not keep an instance beyond the ten seconds that it
+// has: the delivery is refused, told of, and the process ends well.
+func TestSIGTERMWithAStuckDeliveryEndsInTime(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c := startOrders(t, &bigtableServer{addr: silent.Addr().String()})
+	status := make(chan int)
+	go func() { status <- post(http.DefaultClient, c.url, envelope(1, order(1))) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := silent.Accept() // the function is now waiting
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	start := time.Now()
+	if code := c.stop(t); code != 0 || time.Since(start) >= 10*time.Second {
+		t.Errorf("exit code %d after %s", code, time.Since(start))
+	}
+	if got := <-status; got != http.StatusServiceUnavailable {
+		t.Errorf("the stuck delivery was answered %d", got)
+	}
+	if err := waitFor(ctx, func() bool { return linesWith(c.output(), "delivery refused") == 1 }); err != nil {
+		t.Errorf("the refusal is not told of:\n%s", c.output())
+	}
+}
+
 // Clients that hang up half-way harm nobody else (cloudevents/sdk-go#1224 is what
 // happens otherwise).
 func TestClientsThatHangUpHarmNobodyElse(t *testing.T) {

@@ -34,8 +34,13 @@ func main() {
 // GOMEMLIMIT bounds it: collecting less often saves about a tenth of the CPU time.
 const gcPercent = 400
 
-// run serves until SIGTERM or SIGINT, then drains.
-func run(env environment) (err error) {
+// closeTime bounds what comes after the drain; with it, less than the ten seconds that
+// Cloud Run grants.
+const closeTime = 1500 * time.Millisecond
+
+// run serves until SIGTERM or SIGINT, then drains. Once it was told to stop, it returns
+// no error: what could not be finished is refused, and only logged.
+func run(env environment) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if env.get("GOMEMLIMIT") != "" && env.get("GOGC") == "" {
@@ -46,9 +51,21 @@ func run(env environment) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, parts.close()) }()
-
 	gate := &push.Gate{}
+	err = serve(ctx, parts, gate, env)
+	parts.stop()
+	drain, cancel := context.WithTimeout(context.Background(), push.DrainTime)
+	defer cancel()
+	unfinished := gate.Drain(drain, push.DrainPatience)
+	unfinished = errors.Join(unfinished, parts.closeWithin(closeTime))
+	if unfinished != nil {
+		env.logger.Warn("stopped before everything was finished", "error", unfinished)
+	}
+	return err
+}
+
+// serve serves the functions behind the gate until ctx is done.
+func serve(ctx context.Context, parts *parts, gate *push.Gate, env environment) error {
 	for name, h := range parts.gated(gate) {
 		functions.HTTP(name, telemetry.Trace(h).ServeHTTP)
 	}
@@ -64,9 +81,6 @@ func run(env environment) (err error) {
 	case err := <-failed:
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
+		return nil
 	}
-	parts.stop()
-	drain, cancel := context.WithTimeout(context.Background(), push.DrainSeconds*time.Second)
-	defer cancel()
-	return gate.Drain(drain)
 }

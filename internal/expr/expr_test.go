@@ -210,7 +210,7 @@ func TestACallThatWouldMakeTooMuchTextIsRefused(t *testing.T) {
 		`event.a.replace("", event.a)`:                                         "replace() would make more than",
 		`event.a.replace("a", event.a, 1000)`:                                  "replace() would make more than",
 		`event.l.join(event.a)`:                                                "join() would make more than",
-		`event.l.map(x, [event.l, event.l])`:                              "a value of more than",
+		`event.l.map(x, [event.l, event.l])`:                                   "a value of more than",
 		`event.l.map(x, hex(bytes(event.a)))`:                                  "cost limit exceeded",
 		`event.l.map(x, key(event.a))`:                                         "cost limit exceeded",
 		`event.a.replace("a", "c", 1).startsWith("cb")`:                        "",

@@ -223,9 +223,9 @@ func TestGateRefusesNewRequestsAndWaitsForThoseInFlight(t *testing.T) {
 
 		drained := make(chan error, 1)
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), push.DrainSeconds*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), push.DrainTime)
 			defer cancel()
-			drained <- gate.Drain(ctx)
+			drained <- gate.Drain(ctx, push.DrainPatience)
 		})
 		synctest.Wait()
 		w := httptest.NewRecorder()
@@ -246,7 +246,7 @@ func TestGateRefusesNewRequestsAndWaitsForThoseInFlight(t *testing.T) {
 		if *inFlight != http.StatusNoContent {
 			t.Errorf("the request in flight was answered %d", *inFlight)
 		}
-		if err := gate.Drain(t.Context()); err != nil {
+		if err := gate.Drain(t.Context(), push.DrainPatience); err != nil {
 			t.Errorf("draining again: %v", err)
 		}
 	})
@@ -263,23 +263,45 @@ func TestDrainGivesUpAtItsBound(t *testing.T) {
 		begin(&wg, h, request(1, true))
 
 		start := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), push.DrainSeconds*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), push.DrainTime)
 		defer cancel()
-		err := gate.Drain(ctx)
+		err := gate.Drain(ctx, push.DrainPatience)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 requests") {
 			t.Errorf("drain: %v", err)
 		}
-		if time.Since(start) != 9*time.Second {
-			t.Errorf("gave up after %v, want 9s", time.Since(start))
+		if time.Since(start) != push.DrainTime {
+			t.Errorf("gave up after %v, want %v", time.Since(start), push.DrainTime)
 		}
 		close(finish)
 		wg.Wait()
 	})
 }
 
+func TestDrainEndsTheContextsOfThoseItCannotWaitFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gate push.Gate
+		h := gate.Wrap(push.Handler(push.Config{Logger: quiet()}, func(ctx context.Context, _ *push.Delivery) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		var wg sync.WaitGroup
+		answered := begin(&wg, h, request(1, true))
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), push.DrainTime)
+		defer cancel()
+		if err := gate.Drain(ctx, push.DrainPatience); err != nil || time.Since(start) != push.DrainPatience {
+			t.Errorf("drained after %v: %v", time.Since(start), err)
+		}
+		wg.Wait()
+		if *answered != http.StatusServiceUnavailable {
+			t.Errorf("answered %d", *answered)
+		}
+	})
+}
+
 func TestIdleGateDrainsAtOnce(t *testing.T) {
 	var gate push.Gate
-	if err := gate.Drain(t.Context()); err != nil {
+	if err := gate.Drain(t.Context(), push.DrainPatience); err != nil {
 		t.Error(err)
 	}
 }
