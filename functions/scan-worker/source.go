@@ -16,13 +16,11 @@ import (
 // itself is gone by then: what it takes to hold it is many times its bytes.
 type unit struct {
 	key     string
-	bytes   int64 // of the row
+	bytes   int64          // of the row
+	records []relay.Record // read only
+	err     error          // why none can be made
 	isRow   bool
 	dropped bool // a row that cannot be read
-	one     relay.Record
-	some    bool           // there is one
-	more    []relay.Record // after one
-	err     error          // why no records can be made
 }
 
 func (u unit) size() relay.Size {
@@ -35,12 +33,9 @@ func (u unit) size() relay.Size {
 	return relay.Size{}
 }
 
-// records is for relay.Job.Map.
-func (u unit) records(to []relay.Record) ([]relay.Record, error) {
-	if u.some {
-		to = append(append(to, u.one), u.more...)
-	}
-	return to, u.err
+// appendTo is for relay.Job.Map.
+func (u unit) appendTo(to []relay.Record) ([]relay.Record, error) {
+	return append(to, u.records...), u.err
 }
 
 // source reads the rest of a split. The official client resumes a broken stream; what
@@ -51,8 +46,7 @@ type source struct {
 	ranges []rowrange.Range // what is left, none empty
 	filter *bigtablepb.RowFilter
 	limit  int64 // rows; 0: all
-	// emit makes a row's records.
-	emit func(key string, r bigtable.Row, u *unit)
+	emit   func(bigtable.Row) unit
 	// skipLarge decides on a row that is too large to be read: nil skips it.
 	skipLarge func(ctx context.Context, key string) error
 	bytes     *int64 // adds up
@@ -94,10 +88,8 @@ func (s *source) read(ctx context.Context, put func(unit) bool) (large string, e
 	w := &btrpc.Watch{Filter: s.filter}
 	err = s.table.ReadRows(w.Context(ctx), rowSet(s.ranges), func(r bigtable.Row) bool {
 		s.yielded++
-		key := r.Key()
-		u := unit{key: key, isRow: true, bytes: estimate(key, r)}
+		u := s.emit(r)
 		*s.bytes += u.bytes
-		s.emit(key, r, &u)
 		return put(u)
 	}, opts...)
 	// What the client has thrown away after it was told to stop does not count.
@@ -108,24 +100,6 @@ func (s *source) read(ctx context.Context, put func(unit) bool) (large string, e
 		return "", explain(err, s.name)
 	}
 	return w.LargeRow, nil
-}
-
-// cellOverhead is what a cell's timestamp takes.
-const cellOverhead = 8
-
-// estimate counts the bytes of a row's key, families, qualifiers, values, timestamps
-// and labels, not what the client library needs to hold them.
-func estimate(key string, r bigtable.Row) int64 {
-	n := len(key)
-	for _, items := range r {
-		for i := range items {
-			n += len(items[i].Column) + len(items[i].Value) + cellOverhead
-			for _, l := range items[i].Labels {
-				n += len(l)
-			}
-		}
-	}
-	return int64(n)
 }
 
 func after(ranges []rowrange.Range, key string) []rowrange.Range {

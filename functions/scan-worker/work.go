@@ -2,16 +2,12 @@ package scanworker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
 	"cloud.google.com/go/bigtable"
 
-	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
@@ -69,7 +65,7 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 		return result, err
 	}
 	return relay.Run(ctx, slice, relay.Job[unit, string]{
-		Source: source, Sink: sink, Size: unit.size, Map: unit.records, GiveUp: w.giveUp,
+		Source: source, Sink: sink, Size: unit.size, Map: unit.appendTo, GiveUp: w.giveUp,
 		Position: func(u unit) string { return u.key },
 		Commit: func(ctx context.Context, last string, c relay.Counts) error {
 			return w.lease.Commit(ctx, progress(last, c))
@@ -149,39 +145,32 @@ func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progre
 	return err
 }
 
-// emitter returns what makes a row's records.
-func (w *work) emitter() func(key string, r bigtable.Row, u *unit) {
-	e := w.plan.emit.New()
-	return func(key string, r bigtable.Row, u *unit) {
-		outs, err := e.Row(key, r, int(u.bytes))
-		if u.err = err; err != nil {
-			return
-		}
-		for i, o := range outs {
-			record := relay.Record{ID: w.id(key, o), Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes}
-			if i == 0 {
-				u.one, u.some = record, true
-			} else {
-				u.more = append(u.more, record)
-			}
-		}
-	}
-}
+// slab is how many records are made room for at a time.
+const slab = 256
 
-// id is a hash of the scan's id and the row key, and of the record's index where a row
-// may have several: each with its length before it, so that no two inputs are alike.
-func (w *work) id(key string, o mapping.Output) string {
-	var room [256]byte
-	b := room[:0]
-	for _, part := range [...]string{w.task.Scan, key} {
-		b = binary.AppendUvarint(b, uint64(len(part)))
-		b = append(b, part...)
+// emitter returns what makes a unit of a row.
+func (w *work) emitter() func(bigtable.Row) unit {
+	e := w.plan.emit.New()
+	var free []relay.Record
+	return func(r bigtable.Row) unit {
+		outs, err := e.Row(r)
+		u := unit{key: e.Key(), bytes: e.Bytes(), err: err, isRow: true}
+		if len(outs) == 0 {
+			return u
+		}
+		if cap(free)-len(free) < len(outs) {
+			free = make([]relay.Record, 0, max(slab, len(outs)))
+		}
+		start := len(free)
+		for i := range outs {
+			o := &outs[i]
+			free = append(free, relay.Record{
+				Scope: w.task.Scan, Key: u.key, Index: o.Index, Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes,
+			})
+		}
+		u.records = free[start:len(free):len(free)]
+		return u
 	}
-	if w.plan.emit.ForEach() {
-		b = binary.AppendUvarint(b, uint64(o.Index))
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:16])
 }
 
 // explain says what reading has met, without the service's text, which may quote keys.

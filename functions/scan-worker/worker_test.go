@@ -66,7 +66,7 @@ func TestARecordsIdIsTheSameInAReplayAndOnlyThere(t *testing.T) {
 	}
 	counts := map[string]int{}
 	for _, r := range h.sink.records {
-		counts[r.ID]++
+		counts[r.ID()]++
 	}
 	if len(counts) != 6 {
 		t.Errorf("%d ids for 6 records", len(counts))

@@ -34,7 +34,7 @@ type emitField struct {
 
 // Output is one record of a row.
 type Output struct {
-	// Index counts the records of the row.
+	// Index counts the records of the row where there is `forEach`; -1 elsewhere.
 	Index int
 	// Body is a JSON object.
 	Body []byte
@@ -127,9 +127,6 @@ func fixedAttributes(fields []emitField) map[string]string {
 	}
 	return out
 }
-
-// ForEach reports whether a row may become several records.
-func (e *Emit) ForEach() bool { return e.forEach != nil }
 
 // outputError returns nil for nil.
 func outputError(err error) error {

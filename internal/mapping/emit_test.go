@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/bigtable"
 	"pgregory.net/rapid"
@@ -262,4 +264,21 @@ func TestTwoKeysOrQualifiersNeverPrintAlike(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTimesPrintAsTheLibraryPrintsThem(t *testing.T) {
+	var c clock
+	rapid.Check(t, func(t *rapid.T) {
+		micros := rapid.OneOf(
+			rapid.Int64(), rapid.Int64Range(-62_135_596_800_000_001, 253_402_300_800_000_000), rapid.Int64Range(0, 2_000_000_000_000_000),
+			rapid.SampledFrom([]int64{-62_135_596_800_000_000, -62_135_596_800_000_001, 253_402_300_799_999_999, 253_402_300_800_000_000, 0, -1, 86_400_000_000, 86_399_999_999}),
+		).Draw(t, "micros")
+		want := strconv.FormatInt(micros, 10)
+		if at := time.UnixMicro(micros).UTC(); at.Year() >= 1 && at.Year() <= 9999 {
+			want = strconv.Quote(at.Format(time.RFC3339Nano))
+		}
+		if got := string(c.append(nil, micros)); got != want {
+			t.Fatalf("%d prints as %s, want %s", micros, got, want)
+		}
+	})
 }

@@ -2,8 +2,6 @@ package mapping
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -40,66 +38,47 @@ func cellHead(b []byte, family, qualifier string) []byte {
 }
 
 // appendRow prints every cell: family, qualifier, time and value, typed as declared.
-func (e *Emit) appendRow(b []byte, key string, r bigtable.Row) ([]byte, error) {
-	b = appendKey(append(b, `{"rowKey":`...), e.table.Key, key)
-	if e.keysOnly {
+func (m *Emitter) appendRow(b []byte) ([]byte, error) {
+	b = appendKey(append(b, `{"rowKey":`...), m.table.Key, m.view.Key)
+	if m.keysOnly {
 		return append(b, '}'), nil
 	}
 	b = append(b, `,"cells":[`...)
-	var err error
-	if len(r) == 1 {
-		for name, items := range r {
-			b, err = e.appendFamily(b, name, items)
-		}
-	} else {
-		for i, name := range slices.Sorted(maps.Keys(r)) {
-			if i > 0 {
+	for i := range m.families {
+		f := &m.families[i]
+		for k := range f.items {
+			if i+k > 0 {
 				b = append(b, ',')
 			}
-			if b, err = e.appendFamily(b, name, r[name]); err != nil {
-				break
+			var err error
+			if b, err = m.appendCell(b, f.name, &f.items[k]); err != nil {
+				return nil, err
 			}
 		}
-	}
-	if err != nil {
-		return nil, err
 	}
 	return append(b, ']', '}'), nil
 }
 
-func (e *Emit) appendFamily(b []byte, family string, items []bigtable.ReadItem) ([]byte, error) {
-	for i := range items {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		var err error
-		if b, err = e.appendCell(b, family, &items[i]); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
-}
-
-func (e *Emit) appendCell(b []byte, family string, item *bigtable.ReadItem) ([]byte, error) {
+func (m *Emitter) appendCell(b []byte, family string, item *bigtable.ReadItem) ([]byte, error) {
 	qualifier := item.Column[len(family)+1:]
-	info := e.columns[item.Column]
+	info := m.columns[item.Column]
 	if info != nil {
 		b = append(b, info.head...)
 	} else {
-		info = e.undeclared(family, qualifier)
+		info = m.undeclared(family, qualifier)
 		b = cellHead(b, family, qualifier)
 	}
-	b = appendMicros(b, int64(item.Timestamp))
+	b = m.clock.append(b, int64(item.Timestamp))
 	if len(item.Labels) > 0 {
 		b = appendLabels(b, item.Labels)
 	}
 	b = append(b, `,"value":`...)
-	if info.encoding.Kind == cell.String && string(item.Value) != e.table.NullString {
+	if info.encoding.Kind == cell.String && string(item.Value) != m.table.NullString {
 		if out, ok := appendText(b, item.Value); ok {
 			return append(out, '}'), nil
 		}
 	}
-	v, err := expr.DecodeCell(e.table, info.family, expr.Cell{Qualifier: qualifier, Value: item.Value})
+	v, err := expr.DecodeCell(m.table, info.family, expr.Cell{Qualifier: qualifier, Value: item.Value})
 	if err == nil {
 		b, err = appendOutput(b, v, &info.encoding)
 		if err != nil {
@@ -133,10 +112,10 @@ func appendLabels(b []byte, labels []string) []byte {
 }
 
 // appendText appends text as JSON, and reports false, b as it was, where it is no text.
-func appendText(b, text []byte) ([]byte, bool) {
-	for _, c := range text {
-		if c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return appendEscaped(b, text)
+func appendText[T string | []byte](b []byte, text T) ([]byte, bool) {
+	for i := range len(text) {
+		if c := text[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return appendEscaped(b, string(text))
 		}
 	}
 	b = append(b, '"')
@@ -144,14 +123,14 @@ func appendText(b, text []byte) ([]byte, bool) {
 	return append(b, '"'), true
 }
 
-func appendEscaped(b, text []byte) ([]byte, bool) {
-	out, err := jsonText.Append(b, string(text), "")
+func appendEscaped(b []byte, text string) ([]byte, bool) {
+	out, err := jsonText.Append(b, text, "")
 	return out, err == nil
 }
 
 // quoted appends text as JSON, and other bytes as an object that no text prints as.
 func quoted(b []byte, s string) []byte {
-	if out, err := jsonText.Append(b, s, ""); err == nil {
+	if out, ok := appendText(b, s); ok {
 		return out
 	}
 	return appendBase64(b, s)
@@ -179,13 +158,41 @@ func appendKey(b []byte, e cell.Encoding, key string) []byte {
 	return appendBase64(b, key)
 }
 
-// appendMicros prints a cell's time; one that no calendar holds as its microseconds.
-func appendMicros(b []byte, micros int64) []byte {
-	t := time.UnixMicro(micros).UTC()
-	if !inCalendar(t) {
-		return strconv.AppendInt(b, micros, 10)
-	}
-	b = append(b, '"')
-	b = t.AppendFormat(b, time.RFC3339Nano)
-	return append(b, '"')
+// clock prints cells' times. It remembers the day: of most tables, rows beside one
+// another have few.
+type clock struct {
+	day  int64  // since the epoch
+	date []byte // of the day, "2006-01-02T with the quote; nil before the first
 }
+
+const microsOfDay = 24 * 60 * 60 * 1_000_000
+
+// append prints a time as RFC 3339; one that no calendar holds as its microseconds.
+func (c *clock) append(b []byte, micros int64) []byte {
+	day, rest := micros/microsOfDay, micros%microsOfDay
+	if rest < 0 {
+		day, rest = day-1, rest+microsOfDay
+	}
+	if c.date == nil || day != c.day {
+		t := time.UnixMicro(micros).UTC()
+		if !inCalendar(t) {
+			return strconv.AppendInt(b, micros, 10)
+		}
+		c.day, c.date = day, t.AppendFormat(c.date[:0], `"2006-01-02T`)
+	}
+	b = append(b, c.date...)
+	seconds, fraction := rest/1_000_000, rest%1_000_000
+	b = twoDigits(b, seconds/3600)
+	b = twoDigits(append(b, ':'), seconds/60%60)
+	b = twoDigits(append(b, ':'), seconds%60)
+	if fraction > 0 {
+		b = append(b, '.')
+		for unit := int64(100_000); fraction > 0; unit /= 10 {
+			b = append(b, byte('0'+fraction/unit))
+			fraction %= unit
+		}
+	}
+	return append(b, 'Z', '"')
+}
+
+func twoDigits(b []byte, n int64) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }

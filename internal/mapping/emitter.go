@@ -1,8 +1,8 @@
 package mapping
 
 import (
-	"maps"
 	"slices"
+	"strings"
 
 	"cloud.google.com/go/bigtable"
 
@@ -13,45 +13,96 @@ import (
 // time.
 type Emitter struct {
 	*Emit
-	row  bigtable.Row
-	view expr.Row
-	vars expr.Vars
-	outs []Output
-	free []byte // where the next body goes
-	size int    // of the row at hand, about
+	families []rowFamily // of the row at hand, by name
+	bytes    int
+	view     expr.Row
+	vars     expr.Vars
+	outs     []Output
+	free     []byte // where the next body goes
+	clock    clock
+}
+
+// rowFamily is the part of a row that a family has.
+type rowFamily struct {
+	name  string
+	items []bigtable.ReadItem
 }
 
 // New returns an Emitter.
 func (e *Emit) New() *Emitter {
 	m := &Emitter{Emit: e}
-	m.view = expr.Row{Table: e.table, Family: m.eachNewest, Families: func() []string { return slices.Collect(maps.Keys(m.row)) }}
+	m.view = expr.Row{Table: e.table, Family: m.eachNewest, Families: m.names}
+	m.vars.Row = &m.view
 	return m
 }
 
-// eachNewest calls each with the newest version of every column of a family, which
-// comes first.
-func (m *Emitter) eachNewest(family string, each func(expr.Cell)) {
-	items := m.row[family]
-	for i := range items {
-		if i == 0 || items[i].Column != items[i-1].Column {
-			each(expr.Cell{Qualifier: items[i].Column[len(family)+1:], Value: items[i].Value})
-		}
-	}
-}
+// Key returns the row key of the last row.
+func (m *Emitter) Key() string { return m.view.Key }
 
-// Row makes the records of a row: none where `when` says no or `forEach` has none. size
-// is about how many bytes the row has. The slice is good until the next call, what is
-// in it for ever. The error is an *OutputError.
-func (m *Emitter) Row(key string, r bigtable.Row, size int) ([]Output, error) {
-	m.row, m.size, m.outs = r, size, m.outs[:0]
-	m.view.Reset(key)
-	m.vars = expr.Vars{Row: &m.view}
+// Bytes returns how much the last row counts: its key, families, qualifiers, values,
+// timestamps and labels, not what the client library needs to hold them.
+func (m *Emitter) Bytes() int64 { return int64(m.bytes) }
+
+// Row makes the records of a row: none where `when` says no or `forEach` has none. The
+// slice is good until the next call, what is in it for ever. The error is an
+// *OutputError.
+func (m *Emitter) Row(r bigtable.Row) ([]Output, error) {
+	m.load(r)
+	m.outs, m.vars.Item = m.outs[:0], nil
 	err := m.all()
-	m.row = nil
+	clear(m.families) // so that they do not outlive their row
 	if err != nil {
 		return nil, outputError(err)
 	}
 	return m.outs, nil
+}
+
+// cellOverhead is what a cell's timestamp takes.
+const cellOverhead = 8
+
+// load looks at a row, once.
+func (m *Emitter) load(r bigtable.Row) {
+	m.families, m.bytes = m.families[:0], 0
+	key := ""
+	for name, items := range r {
+		m.families = append(m.families, rowFamily{name, items})
+		for i := range items {
+			item := &items[i]
+			key = item.Row
+			m.bytes += len(item.Column) + len(item.Value) + cellOverhead
+			for _, l := range item.Labels {
+				m.bytes += len(l)
+			}
+		}
+	}
+	m.bytes += len(key)
+	m.view.Reset(key)
+	if len(m.families) > 1 {
+		slices.SortFunc(m.families, func(a, b rowFamily) int { return strings.Compare(a.name, b.name) })
+	}
+}
+
+func (m *Emitter) names() []string {
+	var names []string
+	for _, f := range m.families {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// eachNewest calls each with the newest version of every column of a family, which
+// comes first.
+func (m *Emitter) eachNewest(name string, each func(expr.Cell)) {
+	for _, f := range m.families {
+		if f.name != name {
+			continue
+		}
+		for i := range f.items {
+			if i == 0 || f.items[i].Column != f.items[i-1].Column {
+				each(expr.Cell{Qualifier: f.items[i].Column[len(name)+1:], Value: f.items[i].Value})
+			}
+		}
+	}
 }
 
 func (m *Emitter) all() error {
@@ -61,7 +112,7 @@ func (m *Emitter) all() error {
 		}
 	}
 	if m.forEach == nil {
-		return m.one(0)
+		return m.one(-1)
 	}
 	items, err := m.forEach.Eval(&m.vars)
 	if err != nil {
@@ -121,7 +172,7 @@ const (
 // body is the record as JSON: the fields in the file's order, or the whole row. Bodies
 // are laid side by side in pages, which costs the collector less than each alone.
 func (m *Emitter) body() ([]byte, error) {
-	hint := 64 + m.size + m.size/2
+	hint := 64 + m.bytes + m.bytes/2
 	if hint > small {
 		return m.appendBody(make([]byte, 0, hint))
 	}
@@ -141,7 +192,7 @@ func (m *Emitter) body() ([]byte, error) {
 
 func (m *Emitter) appendBody(b []byte) ([]byte, error) {
 	if m.fields == nil {
-		return m.appendRow(b, m.view.Key, m.row)
+		return m.appendRow(b)
 	}
 	b = append(b, '{')
 	first := true
@@ -166,7 +217,7 @@ func (m *Emitter) appendBody(b []byte) ([]byte, error) {
 
 // Row makes the records of a row, for those who have one.
 func (e *Emit) Row(r bigtable.Row) ([]Output, error) {
-	outs, err := e.New().Row(r.Key(), r, 0)
+	outs, err := e.New().Row(r)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,9 @@ package relay
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -16,14 +19,37 @@ import (
 
 // Record is what a sink takes.
 type Record struct {
-	// ID is the same in every replay of the record and differs from every other's.
-	ID string
+	// Scope and Key are the same in every replay of the unit that made the record, and
+	// differ from every other's: a scan and a row key. Index tells the records of one
+	// unit apart; it is Single where a unit makes one at most.
+	Scope, Key string
+	Index      int
 	// Body is a JSON text.
 	Body []byte
 	// OrderingKey is empty where the order does not matter.
 	OrderingKey string
 	// Attributes are read only: records may share them.
 	Attributes map[string]string
+}
+
+// Single is the Index of a record whose unit cannot make another.
+const Single = -1
+
+// ID returns 32 hexadecimal digits that are the same in every replay of the record and
+// differ from every other's: a hash of scope and key, and of the index where it counts,
+// each with its length before it.
+func (r *Record) ID() string {
+	var room [256]byte
+	b := room[:0]
+	for _, part := range [...]string{r.Scope, r.Key} {
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	if r.Index != Single {
+		b = binary.AppendUvarint(b, uint64(r.Index))
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
 }
 
 // Source yields units in order.

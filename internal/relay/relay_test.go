@@ -52,7 +52,7 @@ func (s *sent) Send(ctx context.Context, records []Record) []error {
 	var ids []string
 	for i, r := range records {
 		if errs == nil || errs[i] == nil {
-			ids = append(ids, r.ID)
+			ids = append(ids, r.Key)
 		}
 	}
 	s.batches = append(s.batches, ids)
@@ -67,7 +67,7 @@ func job(source Source[int], sink Sink) Job[int, int] {
 		Source: source, Sink: sink, MaxRows: 10, MaxBytes: 1000, Linger: 10 * time.Millisecond, CommitEvery: 5 * time.Second,
 		Position: func(n int) int { return n },
 		Size:     func(int) Size { return Size{Rows: 1, Bytes: 1} },
-		Map:      func(n int, to []Record) ([]Record, error) { return append(to, Record{ID: fmt.Sprint(n)}), nil },
+		Map:      func(n int, to []Record) ([]Record, error) { return append(to, Record{Key: fmt.Sprint(n)}), nil },
 		GiveUp:   func(context.Context, []Failure[int]) error { return nil },
 		Commit:   func(context.Context, int, Counts) error { return nil },
 	}
@@ -294,7 +294,7 @@ func TestARowMayYieldManyRecordsOrNone(t *testing.T) {
 		j := job(&numbers{n: 4}, sink)
 		j.Map = func(n int, out []Record) ([]Record, error) {
 			for i := range n - 1 {
-				out = append(out, Record{ID: fmt.Sprintf("%d.%d", n, i)})
+				out = append(out, Record{Key: fmt.Sprintf("%d.%d", n, i)})
 			}
 			return out, nil
 		}
@@ -313,7 +313,7 @@ func refuse(verdicts map[string]error) func(context.Context, []Record) []error {
 	return func(_ context.Context, records []Record) []error {
 		errs := make([]error, len(records))
 		for i, r := range records {
-			errs[i] = verdicts[r.ID]
+			errs[i] = verdicts[r.Key]
 		}
 		return errs
 	}
@@ -327,7 +327,7 @@ func TestWhatCanNeverBeDeliveredGoesToThePolicy(t *testing.T) {
 			if n == 3 {
 				return nil, errors.New("no such key")
 			}
-			return append(to, Record{ID: fmt.Sprint(n)}), nil
+			return append(to, Record{Key: fmt.Sprint(n)}), nil
 		}
 		var got []string
 		j.GiveUp = func(_ context.Context, failures []Failure[int]) error {
@@ -404,7 +404,7 @@ func TestEveryUnitReachesTheSinkWhateverFails(t *testing.T) {
 				}}
 				j := job(source, sink)
 				j.MaxRows, j.CommitEvery = maxRows, 0
-				j.Map = func(i int, to []Record) ([]Record, error) { return append(to, Record{ID: fmt.Sprint(from + i)}), nil }
+				j.Map = func(i int, to []Record) ([]Record, error) { return append(to, Record{Key: fmt.Sprint(from + i)}), nil }
 				j.Commit = func(_ context.Context, last int, _ Counts) error {
 					if flaky() {
 						return errors.New("the ledger is down")

@@ -31,7 +31,7 @@ func (l *Log) Send(ctx context.Context, records []relay.Record) []error {
 			errs[i] = &relay.Rejected{Reason: fmt.Sprintf("a record of %d bytes; a line of the log takes %d", len(r.Body), maxEntry)}
 			continue
 		}
-		l.logger.LogAttrs(ctx, slog.LevelInfo, "record", slog.String(IDAttribute, r.ID), slog.Any("record", json.RawMessage(r.Body)))
+		l.logger.LogAttrs(ctx, slog.LevelInfo, "record", slog.String(IDAttribute, r.ID()), slog.Any("record", json.RawMessage(r.Body)))
 	}
 	return errs
 }

@@ -44,7 +44,7 @@ func (p *PubSub) Send(ctx context.Context, records []relay.Record) []error {
 	results := make([]*pubsub.PublishResult, len(records))
 	errs := make([]error, len(records))
 	for i, r := range records {
-		m := message(r)
+		m := message(&r)
 		if n := size(m); n > maxMessage {
 			errs[i] = &relay.Rejected{Reason: fmt.Sprintf("a message of %d bytes; Pub/Sub takes %d", n, maxMessage)}
 			continue
@@ -67,12 +67,12 @@ func (p *PubSub) Send(ctx context.Context, records []relay.Record) []error {
 	return errs
 }
 
-func message(r relay.Record) *pubsub.Message {
+func message(r *relay.Record) *pubsub.Message {
 	attributes := make(map[string]string, len(r.Attributes)+1)
 	for name, value := range r.Attributes {
 		attributes[name] = value
 	}
-	attributes[IDAttribute] = r.ID
+	attributes[IDAttribute] = r.ID()
 	return &pubsub.Message{Data: r.Body, Attributes: attributes, OrderingKey: r.OrderingKey}
 }
 

@@ -53,7 +53,7 @@ func TestPubSubHasEveryRecordWhenSendReturns(t *testing.T) {
 	var records []relay.Record
 	for i := range 3000 {
 		records = append(records, relay.Record{
-			ID: fmt.Sprint(i), Body: fmt.Appendf(nil, `{"n":%d}`, i), OrderingKey: fmt.Sprint(i % 3), Attributes: map[string]string{"kind": "row"},
+			Key: fmt.Sprint(i), Body: fmt.Appendf(nil, `{"n":%d}`, i), OrderingKey: fmt.Sprint(i % 3), Attributes: map[string]string{"kind": "row"},
 		})
 	}
 	if errs := s.Send(t.Context(), records); errs != nil {
@@ -66,7 +66,7 @@ func TestPubSubHasEveryRecordWhenSendReturns(t *testing.T) {
 		if err := json.Unmarshal(m.Data, &body); err != nil {
 			t.Fatal(err)
 		}
-		if m.Attributes["kind"] != "row" || m.Attributes[sink.IDAttribute] != fmt.Sprint(body.N) {
+		if m.Attributes["kind"] != "row" || m.Attributes[sink.IDAttribute] != records[body.N].ID() {
 			t.Fatalf("record %d has attributes %v", body.N, m.Attributes)
 		}
 		if at, seen := last[m.OrderingKey]; seen && at > body.N {
@@ -82,7 +82,7 @@ func TestPubSubHasEveryRecordWhenSendReturns(t *testing.T) {
 func TestAMessageOverPubSubsLimitIsRejectedAlone(t *testing.T) {
 	c := cloud(t, "out")
 	s := publisher(t, c, "out")
-	errs := s.Send(t.Context(), []relay.Record{{ID: "a", Body: []byte("1")}, {ID: "b", Body: make([]byte, 10_000_000)}, {ID: "c", Body: []byte("3")}})
+	errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte("1")}, {Key: "b", Body: make([]byte, 10_000_000)}, {Key: "c", Body: []byte("3")}})
 	var rejected *relay.Rejected
 	if len(errs) != 3 || errs[0] != nil || errs[2] != nil || !errors.As(errs[1], &rejected) {
 		t.Errorf("errors %v", errs)
@@ -95,7 +95,7 @@ func TestAMessageOverPubSubsLimitIsRejectedAlone(t *testing.T) {
 func TestATopicThatIsNotThereFailsEveryRecordAndRejectsNone(t *testing.T) {
 	s := publisher(t, cloud(t), "out")
 	for range 2 { // also after the publisher has paused the key
-		errs := s.Send(t.Context(), []relay.Record{{ID: "a", Body: []byte("secret"), OrderingKey: "k"}, {ID: "b", Body: []byte("secret")}})
+		errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte("secret"), OrderingKey: "k"}, {Key: "b", Body: []byte("secret")}})
 		for i, err := range errs {
 			var rejected *relay.Rejected
 			if err == nil || errors.As(err, &rejected) || retry.Classify(err).Code != codes.NotFound || !strings.Contains(err.Error(), "topic out") {
@@ -111,7 +111,8 @@ func TestATopicThatIsNotThereFailsEveryRecordAndRejectsNone(t *testing.T) {
 func TestTheLogHasALineForEachRecord(t *testing.T) {
 	var out bytes.Buffer
 	s := sink.NewLog(slog.New(telemetry.NewHandler(&out, slog.LevelInfo, "")))
-	errs := s.Send(t.Context(), []relay.Record{{ID: "a", Body: []byte(`{"n":1}`)}, {ID: "b", Body: bytes.Repeat([]byte("1"), 300<<10)}})
+	a := relay.Record{Key: "a", Body: []byte(`{"n":1}`)}
+	errs := s.Send(t.Context(), []relay.Record{a, {Key: "b", Body: bytes.Repeat([]byte("1"), 300<<10)}})
 	var rejected *relay.Rejected
 	if len(errs) != 2 || errs[0] != nil || !errors.As(errs[1], &rejected) {
 		t.Errorf("errors %v", errs)
@@ -120,7 +121,7 @@ func TestTheLogHasALineForEachRecord(t *testing.T) {
 		Severity, RecordID string
 		Record             struct{ N int }
 	}
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Severity != "INFO" || line.RecordID != "a" || line.Record.N != 1 {
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Severity != "INFO" || line.RecordID != a.ID() || line.Record.N != 1 {
 		t.Errorf("%s: %v", out.String(), err)
 	}
 }
