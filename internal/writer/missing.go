@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
@@ -19,10 +18,10 @@ const adminTimeout = time.Minute
 // inspectEvery is how often the families of a table that must not be created are read.
 const inspectEvery = time.Minute
 
-// inspection is what is known of a table's families. Its lock is taken without the
-// writer's.
+// inspection is what is known of a table's families. turn is held, without the writer's
+// lock, by the one worker that reads them.
 type inspection struct {
-	mu       sync.Mutex
+	turn     chan struct{}
 	at       time.Time
 	families map[string]*adminpb.ColumnFamily
 	err      error
@@ -95,8 +94,12 @@ func (t *table) refuseAbsent(items []*item, families map[string]*adminpb.ColumnF
 // families reads the table's families, at most once a minute.
 func (t *table) families() (map[string]*adminpb.ColumnFamily, error) {
 	i := &t.inspect
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	select {
+	case i.turn <- struct{}{}:
+		defer func() { <-i.turn }()
+	case <-t.w.ctx.Done():
+		return nil, ErrClosed
+	}
 	if now := time.Now(); i.at.IsZero() || now.Sub(i.at) >= inspectEvery {
 		i.at = now
 		i.families, i.err = t.readFamilies()

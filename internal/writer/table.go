@@ -94,7 +94,7 @@ func (w *Writer) table(ref pipeline.TableRef, now time.Time) (*table, error) {
 	t := &table{
 		w: w, ref: ref, schema: s, used: now,
 		rpc:  btrpc.NewTable(ref.String(), s.AppProfile),
-		pace: newPace(w.cfg.Limits.Batch),
+		pace: newPace(w.cfg.Limits.Batch), inspect: inspection{turn: make(chan struct{}, 1)},
 	}
 	w.tables[ref] = t
 	return t, nil
