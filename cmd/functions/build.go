@@ -17,6 +17,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -135,9 +136,13 @@ func loadPipeline(env environment) (*pipeline.Pipeline, error) {
 			return nil, fmt.Errorf("reading the pipeline file: %w", err)
 		}
 	}
-	return pipeline.Parse(text, pipeline.Options{
+	loaded, findings := lint.Load(text, pipeline.Options{
 		File: file, Project: env.get("BIGTABLE_PROJECT"), Instance: env.get("BIGTABLE_INSTANCE"),
 	})
+	if err := findings.Err(); err != nil {
+		return nil, err
+	}
+	return loaded.Pipeline, nil
 }
 
 func buildWrite(out *parts, p *pipeline.Pipeline, env environment) (http.Handler, error) {
