@@ -77,13 +77,17 @@ func (l *load) post(ctx context.Context, client *http.Client, i int) error {
 
 // newClient gives up on a request in time: the receiver that the CloudEvent function uses
 // leaves some unanswered (cloudevents/sdk-go#1224).
-func newClient() *http.Client {
-	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}}
+func (l *load) newClient() *http.Client {
+	timeout := 10 * time.Second
+	if l.per > 1 {
+		timeout = time.Minute
+	}
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}}
 }
 
 // run sends warm events, then the ones that count.
 func (l *load) run(ctx context.Context, warm, events int) (result, error) {
-	client := newClient()
+	client := l.newClient()
 	defer client.CloseIdleConnections()
 	if _, err := l.send(ctx, client, 1<<24, warm); err != nil {
 		return result{}, err
@@ -150,7 +154,7 @@ func (l *load) send(ctx context.Context, client *http.Client, from, n int) ([]ti
 
 // first delivers one event, again and again until it is acknowledged.
 func (l *load) first(ctx context.Context) error {
-	client := newClient()
+	client := l.newClient()
 	defer client.CloseIdleConnections()
 	var err error
 	for range 1000 {
