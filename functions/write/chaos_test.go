@@ -228,7 +228,7 @@ func chaos(t *testing.T, seed uint64, events int) {
 	families := counterFamilies()
 	w := newWorld(t, seed, shopFile, worldOptions{families: families, limits: emulator.Limits{CellBytes: 1000}})
 	defer w.close()
-	w.faults, w.twice, w.lost = 0.08, 0.05, 0.02
+	w.goWrong(trouble{faults: 0.08, twice: 0.05, lost: 0.02})
 	const round = 500
 	kills := 0
 	for range events / round {
@@ -240,20 +240,14 @@ func chaos(t *testing.T, seed uint64, events int) {
 		}
 		w.idle() // a backlog of hours would be beyond what a token covers
 	}
-	w.faults = 0
+	w.goWrong(trouble{})
 	w.emulator.ClearFaults()
 	s.check(w)
-	if w.span > tokenWindow {
-		t.Errorf("deliveries of one message %v apart: sums under window may be wrong", w.span)
+	injected, span := w.seen()
+	if span > tokenWindow {
+		t.Errorf("deliveries of one message %v apart: sums under window may be wrong", span)
 	}
-	t.Logf("%d faults, %d kills, %+v, %d bad events; deliveries of one message %v apart at most", w.injected, kills, w.events.Counts(), len(s.bad), w.span)
-}
-
-// roll draws a number below n.
-func (w *world) roll(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.random.IntN(n)
+	t.Logf("%d faults, %d kills, %+v, %d bad events; deliveries of one message %v apart at most", injected, kills, w.events.Counts(), len(s.bad), span)
 }
 
 // check holds tables and dead letters against the model.

@@ -134,10 +134,10 @@ func (w *world) counterEvents(name string, n int, want tally) []*pubsub.Message 
 	var out []*pubsub.Message
 	for i := 0; i < n; {
 		var lines []string
-		for range 2 + w.random.IntN(6) {
-			counter := fmt.Sprintf("counter-%d", w.random.IntN(20))
+		for range 2 + w.roll(6) {
+			counter := fmt.Sprintf("counter-%d", w.roll(20))
 			value, note := `"1"`, ""
-			switch w.random.IntN(25) {
+			switch w.roll(25) {
 			case 0:
 				value = `"bad"`
 			case 1:
@@ -180,18 +180,18 @@ func sumsUnderAMarker(t *testing.T, seed uint64, events int) {
 	want := tally{}
 
 	// Faults, duplicates, lost answers, kills and a deployment while events flow.
-	w.faults, w.refusals, w.twice, w.lost = 0.08, 0.01, 0.3, 0.05
+	w.goWrong(trouble{faults: 0.08, refusals: 0.01, twice: 0.3, lost: 0.05})
 	messages := w.counterEvents("a", events-100, want)
 	w.publish("counters-events", messages...)
 	w.publish("counters-events", messages[:len(messages)/4]...) // by a publisher that lost an answer
 	for i, file := range []string{first, first, second, second} {
-		time.Sleep(time.Duration(50+w.random.IntN(2000)) * time.Millisecond)
+		time.Sleep(time.Duration(50+w.roll(2000)) * time.Millisecond)
 		w.restart(i%2, file)
 	}
 	w.idle()
 
 	// An outage that applies and does not say so: messages are moved.
-	w.faults, w.refusals = 0, 0
+	w.goWrong(trouble{twice: 0.3, lost: 0.05})
 	for _, method := range []string{"MutateRows", "CheckAndMutateRow"} {
 		w.emulator.Inject(emulator.Fault{Method: method, Code: codes.Unavailable, After: true})
 	}
@@ -203,16 +203,17 @@ func sumsUnderAMarker(t *testing.T, seed uint64, events int) {
 	}
 
 	// What was kept is replayed, twice over, under the second deployment, which takes all.
-	w.faults, w.refusals = 0.08, 0
+	w.goWrong(trouble{faults: 0.08})
 	w.emulator.ClearFaults()
 	w.replay(second, false, "counters-dead-letter", "counters-undelivered") // what fails here stays where it is
-	w.faults = 0
+	w.goWrong(trouble{})
 	w.emulator.ClearFaults()
 	for _, err := range w.replay(second, false, "counters-dead-letter", "counters-undelivered") {
 		t.Error(err)
 	}
 	w.checkTally(want)
-	t.Logf("%d faults, %+v, %d dead letters, %d undelivered", w.injected, w.events.Counts(),
+	injected, _ := w.seen()
+	t.Logf("%d faults, %+v, %d dead letters, %d undelivered", injected, w.events.Counts(),
 		len(w.cloud.Published("counters-dead-letter")), len(w.cloud.Published("counters-undelivered")))
 }
 
@@ -239,28 +240,29 @@ func sumsWithinTheWindow(t *testing.T, seed uint64, events int) {
 	w := newWorld(t, seed, first, worldOptions{families: counterFamilies()})
 	defer w.close()
 	want := tally{}
-	w.faults, w.refusals, w.twice, w.lost = 0.08, 0.02, 0.3, 0.03
+	w.goWrong(trouble{faults: 0.08, refusals: 0.02, twice: 0.3, lost: 0.03})
 	messages := w.counterEvents("a", events, want)
 	w.publish("counters-events", messages...)
 	w.publish("counters-events", messages[:len(messages)/4]...)
 	for i, file := range []string{first, first, second, second} {
-		time.Sleep(time.Duration(50+w.random.IntN(2000)) * time.Millisecond)
+		time.Sleep(time.Duration(50+w.roll(2000)) * time.Millisecond)
 		w.restart(i%2, file)
 	}
 	w.idle()
-	w.faults, w.refusals = 0.08, 0
+	w.goWrong(trouble{faults: 0.08})
 	w.emulator.ClearFaults()
 	w.replay(second, false, "counters-dead-letter") // what fails here stays where it is
-	w.faults = 0
+	w.goWrong(trouble{})
 	w.emulator.ClearFaults()
 	for _, err := range w.replay(second, false, "counters-dead-letter") {
 		t.Error(err)
 	}
 	w.checkTally(want)
-	if w.span > tokenWindow {
-		t.Errorf("deliveries of one message %v apart: longer than a token holds", w.span)
+	injected, span := w.seen()
+	if span > tokenWindow {
+		t.Errorf("deliveries of one message %v apart: longer than a token holds", span)
 	}
-	t.Logf("%d faults, %+v, %d dead letters", w.injected, w.events.Counts(), len(w.cloud.Published("counters-dead-letter")))
+	t.Logf("%d faults, %+v, %d dead letters", injected, w.events.Counts(), len(w.cloud.Published("counters-dead-letter")))
 }
 
 // An event with two counters has two tokens, and a part of it that fails does not count

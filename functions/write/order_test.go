@@ -160,7 +160,7 @@ func TestAThousandDependentUpdatesEndInTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, orderFile, worldOptions{families: plainFamilies("cf"), ordered: true})
 		defer w.close()
-		w.faults = 0.03
+		w.goWrong(trouble{faults: 0.03})
 		var messages []*pubsub.Message
 		for n := range 1000 {
 			for _, row := range []string{"a", "b"} {
@@ -169,7 +169,7 @@ func TestAThousandDependentUpdatesEndInTheLast(t *testing.T) {
 		}
 		w.publish("states-events", messages...)
 		for i := range 6 {
-			time.Sleep(time.Duration(w.random.IntN(20000)) * time.Millisecond)
+			time.Sleep(time.Duration(w.roll(20000)) * time.Millisecond)
 			w.restart(i%2, orderFile)
 		}
 		w.idle()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // One bad record of a thousand in an event: the others are applied, it alone is kept, and
@@ -278,5 +279,20 @@ func TestEventsWithinAMillisecondAreOneVersion(t *testing.T) {
 	exact := newHouse(t, strings.Replace(vocabularyFile, "millis(timestamp(event.at))", "timestamp(event.at)", 1), counterFamilies(), nil)
 	if status := exact.deliver("m", []byte(`{"id":"r","at":"2026-08-30T10:15:30.123456Z","a":"1"}`)); status != 503 || !strings.Contains(exact.log.String(), "millis(") {
 		t.Errorf("%d\n%s", status, exact.log)
+	}
+}
+
+// A bound that no request could keep is refused where it is written.
+//
+// covers: SNK-27
+func TestLimitsBeyondARequestAreRefused(t *testing.T) {
+	for _, limits := range []string{
+		"{batch: {maxEntries: 100000}}", "{batch: {maxBytes: 257MiB}}", "{batch: {maxEntries: 0}}", "{batch: {concurrency: 0}}",
+	} {
+		file := strings.Replace(vocabularyFile, "format: ndjson", "format: ndjson\n  limits: "+limits, 1)
+		_, err := pipeline.Parse([]byte(file), pipeline.Options{File: "pipeline.yaml"})
+		if err == nil || !strings.Contains(err.Error(), "write.limits.batch") {
+			t.Errorf("%s: %v", limits, err)
+		}
 	}
 }

@@ -47,16 +47,43 @@ type world struct {
 	events   *localcloud.Subscription
 	closers  []func() error
 
-	mu       sync.Mutex // guards what follows
-	random   *rand.Rand
-	nodes    [2]*node
-	faults   float64 // share of calls to Bigtable that go wrong
-	refusals float64 // share of calls that are refused for good
-	twice    float64 // share of requests that are made twice
-	lost     float64 // share of answers that Pub/Sub does not get
+	mu     sync.Mutex // guards what follows
+	random *rand.Rand
+	nodes  [2]*node
+	trouble
 	injected int
 	arrived  map[string]time.Time // first delivery of each message, by its id
 	span     time.Duration        // longest between the first delivery of one and a later one
+}
+
+// trouble is what goes wrong.
+type trouble struct {
+	faults   float64 // share of calls to Bigtable
+	refusals float64 // share of calls that are refused for good
+	twice    float64 // share of requests that are made twice
+	lost     float64 // share of answers that Pub/Sub does not get
+}
+
+// goWrong says what goes wrong from now on.
+func (w *world) goWrong(x trouble) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trouble = x
+}
+
+// seen returns how many faults were injected, and the longest time between the first
+// delivery of a message and a later one.
+func (w *world) seen() (injected int, span time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.injected, w.span
+}
+
+// roll draws a number below n.
+func (w *world) roll(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.IntN(n)
 }
 
 // node is one instance.
