@@ -68,34 +68,34 @@ func profiled(f func()) {
 
 // child is a running function.
 type child struct {
-	url string
-	cmd *exec.Cmd
-	mu  sync.Mutex
-	log bytes.Buffer
+	url    string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has ended
+	mu     sync.Mutex
+	log    bytes.Buffer
 }
 
 // startChild runs this binary as kind and waits until it serves.
 func startChild(t testing.TB, kind string, env ...string) *child {
 	t.Helper()
 	port := freePort(t)
-	c := &child{url: "http://127.0.0.1:" + port + "/", cmd: exec.Command(os.Args[0])}
+	c := &child{url: "http://127.0.0.1:" + port + "/", cmd: exec.Command(os.Args[0]), exited: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), append(env, childVariable+"="+kind, "PORT="+port, "K_SERVICE=test")...)
 	c.cmd.Stdout, c.cmd.Stderr = c, c
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	exited := make(chan struct{})
-	go func() { defer close(exited); c.cmd.Wait() }()
+	go func() { defer close(c.exited); c.cmd.Wait() }()
 	t.Cleanup(func() {
 		c.cmd.Process.Kill()
-		<-exited
+		<-c.exited
 		if t.Failed() {
 			t.Logf("%s said:\n%s", kind, c.output())
 		}
 	})
 	for range 600 {
 		select {
-		case <-exited:
+		case <-c.exited:
 			t.Fatalf("%s ended: %s", kind, c.output())
 		case <-time.After(50 * time.Millisecond):
 		}
@@ -140,8 +140,10 @@ func (c *child) stop(t testing.TB) int {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	for c.cmd.ProcessState == nil {
-		time.Sleep(10 * time.Millisecond)
+	select {
+	case <-c.exited:
+	case <-time.After(time.Minute):
+		t.Fatalf("still running a minute after SIGTERM: %s", c.output())
 	}
 	return c.cmd.ProcessState.ExitCode()
 }
