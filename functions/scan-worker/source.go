@@ -15,27 +15,35 @@ import (
 // unit is what a row has become, or how far rows were read that yield none. The row
 // itself is gone by then: what it takes to hold it is many times its bytes.
 type unit struct {
-	key     string
-	bytes   int64          // of the row
-	records []relay.Record // read only
-	err     error          // why none can be made
-	isRow   bool
-	dropped bool // a row that cannot be read
+	key   string
+	bytes int64 // of the row
+	kind  unitKind
+	body  []byte // of its record, where that is one and has nothing else
+	extra *extra // nil: there is nothing else
+}
+
+type unitKind uint8
+
+const (
+	scanned   unitKind = iota // no row, but rows up to key were read
+	wholeRow                  // a row
+	unreadRow                 // a row that is too large to be read
+)
+
+// extra is what few rows have.
+type extra struct {
+	records []relay.Record
+	err     error // why none can be made
 }
 
 func (u unit) size() relay.Size {
-	switch {
-	case u.isRow:
+	switch u.kind {
+	case wholeRow:
 		return relay.Size{Rows: 1, Bytes: u.bytes}
-	case u.dropped:
+	case unreadRow:
 		return relay.Size{Dropped: 1}
 	}
 	return relay.Size{}
-}
-
-// appendTo is for relay.Job.Map.
-func (u unit) appendTo(to []relay.Record) ([]relay.Record, error) {
-	return append(to, u.records...), u.err
 }
 
 // source reads the rest of a split. The official client resumes a broken stream; what
@@ -71,7 +79,7 @@ func (s *source) Read(ctx context.Context, yield func(unit) bool) error {
 		if err := s.skipLarge(ctx, large); err != nil {
 			return err
 		}
-		if !put(unit{key: large, dropped: true}) {
+		if !put(unit{key: large, kind: unreadRow}) {
 			return nil
 		}
 		s.ranges = after(s.ranges, large)

@@ -8,6 +8,7 @@ import (
 
 	"cloud.google.com/go/bigtable"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
@@ -65,7 +66,7 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 		return result, err
 	}
 	return relay.Run(ctx, slice, relay.Job[unit, string]{
-		Source: source, Sink: sink, Size: unit.size, Map: unit.appendTo, GiveUp: w.giveUp,
+		Source: source, Sink: sink, Size: unit.size, Map: w.appendTo, GiveUp: w.giveUp,
 		Position: func(u unit) string { return u.key },
 		Commit: func(ctx context.Context, last string, c relay.Counts) error {
 			return w.lease.Commit(ctx, progress(last, c))
@@ -145,32 +146,45 @@ func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progre
 	return err
 }
 
-// slab is how many records are made room for at a time.
-const slab = 256
-
 // emitter returns what makes a unit of a row.
 func (w *work) emitter() func(bigtable.Row) unit {
 	e := w.plan.emit.New()
-	var free []relay.Record
 	return func(r bigtable.Row) unit {
 		outs, err := e.Row(r)
-		u := unit{key: e.Key(), bytes: e.Bytes(), err: err, isRow: true}
-		if len(outs) == 0 {
-			return u
+		u := unit{key: e.Key(), bytes: e.Bytes(), kind: wholeRow}
+		switch {
+		case err != nil:
+			u.extra = &extra{err: err}
+		case len(outs) == 1 && e.Plain():
+			u.body = outs[0].Body
+		case len(outs) > 0:
+			u.extra = &extra{records: w.records(u.key, outs)}
 		}
-		if cap(free)-len(free) < len(outs) {
-			free = make([]relay.Record, 0, max(slab, len(outs)))
-		}
-		start := len(free)
-		for i := range outs {
-			o := &outs[i]
-			free = append(free, relay.Record{
-				Scope: w.task.Scan, Key: u.key, Index: o.Index, Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes,
-			})
-		}
-		u.records = free[start:len(free):len(free)]
 		return u
 	}
+}
+
+func (w *work) records(key string, outs []mapping.Output) []relay.Record {
+	records := make([]relay.Record, len(outs))
+	for i, o := range outs {
+		records[i] = relay.Record{
+			Scope: w.task.Scan, Key: key, Index: o.Index, Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes,
+		}
+	}
+	return records
+}
+
+// appendTo is for relay.Job.Map.
+func (w *work) appendTo(u unit, to []relay.Record) ([]relay.Record, error) {
+	switch {
+	case u.body != nil:
+		return append(to, relay.Record{
+			Scope: w.task.Scan, Key: u.key, Index: relay.Single, Body: u.body, Attributes: w.plan.emit.Attributes(),
+		}), nil
+	case u.extra != nil:
+		return append(to, u.extra.records...), u.extra.err
+	}
+	return to, nil
 }
 
 // explain says what reading has met, without the service's text, which may quote keys.

@@ -128,6 +128,12 @@ func fixedAttributes(fields []emitField) map[string]string {
 	return out
 }
 
+// Plain reports whether a record is its body and Attributes, and a row makes one at most.
+func (e *Emit) Plain() bool { return e.forEach == nil && e.orderBy == nil && e.fixed != nil }
+
+// Attributes returns those of every record, nil where they depend on the row. Read only.
+func (e *Emit) Attributes() map[string]string { return e.fixed }
+
 // outputError returns nil for nil.
 func outputError(err error) error {
 	switch err := err.(type) {

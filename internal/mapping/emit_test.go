@@ -282,3 +282,16 @@ func TestTimesPrintAsTheLibraryPrintsThem(t *testing.T) {
 		}
 	})
 }
+
+func TestTextThatNeedsNoEscapeIsTold(t *testing.T) {
+	plain := rapid.SliceOfN(rapid.ByteRange(0x20, 0x7f), 0, 40)
+	rapid.Check(t, func(t *rapid.T) {
+		text := plain.Draw(t, "text")
+		if len(text) > 0 && rapid.Bool().Draw(t, "spoil") {
+			text[rapid.IntRange(0, len(text)-1).Draw(t, "at")] = rapid.SampledFrom([]byte{0, 1, 0x1f, '"', '\\', 0x80, 0xff, 0x7f, ' ', '!', '#', '[', ']'}).Draw(t, "byte")
+		}
+		if got, want := isPlain(text), isPlainSlow(text); got != want {
+			t.Fatalf("%q: %t, want %t", text, got, want)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"time"
@@ -112,15 +113,45 @@ func appendLabels(b []byte, labels []string) []byte {
 }
 
 // appendText appends text as JSON, and reports false, b as it was, where it is no text.
-func appendText[T string | []byte](b []byte, text T) ([]byte, bool) {
-	for i := range len(text) {
-		if c := text[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return appendEscaped(b, string(text))
-		}
+func appendText(b, text []byte) ([]byte, bool) {
+	if !isPlain(text) {
+		return appendEscaped(b, string(text))
 	}
 	b = append(b, '"')
 	b = append(b, text...)
 	return append(b, '"'), true
+}
+
+// Bytes of a word, one in each place.
+const (
+	eachOne   = 0x0101010101010101
+	eachHigh  = 0x80 * eachOne
+	eachSpace = ' ' * eachOne
+	eachQuote = '"' * eachOne
+	eachSlash = '\\' * eachOne
+)
+
+// isPlain reports whether text is ASCII without anything that JSON escapes. It looks at
+// eight bytes at a time.
+func isPlain(text []byte) bool {
+	for ; len(text) >= 8; text = text[8:] {
+		x := binary.LittleEndian.Uint64(text)
+		quote, slash := x^eachQuote, x^eachSlash
+		// A byte less another has its high bit set where it was smaller, or 0 less 1.
+		if (x|(x-eachSpace)|(quote-eachOne)|(slash-eachOne))&eachHigh != 0 {
+			return isPlainSlow(text)
+		}
+	}
+	return isPlainSlow(text)
+}
+
+func isPlainSlow(text []byte) bool {
+	for _, c := range text {
+		if c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 func appendEscaped(b []byte, text string) ([]byte, bool) {
@@ -130,7 +161,7 @@ func appendEscaped(b []byte, text string) ([]byte, bool) {
 
 // quoted appends text as JSON, and other bytes as an object that no text prints as.
 func quoted(b []byte, s string) []byte {
-	if out, ok := appendText(b, s); ok {
+	if out, ok := appendEscaped(b, s); ok {
 		return out
 	}
 	return appendBase64(b, s)
@@ -146,7 +177,10 @@ func appendBase64(b []byte, s string) []byte {
 // its own there as an object of its bytes.
 func appendKey(b []byte, e cell.Encoding, key string) []byte {
 	if e.Kind == cell.String {
-		return quoted(b, key)
+		if out, ok := appendText(b, []byte(key)); ok {
+			return out
+		}
+		return appendBase64(b, key)
 	}
 	v, err := expr.DecodeKey(e, key)
 	if err == nil {

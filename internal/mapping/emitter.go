@@ -164,13 +164,13 @@ func (m *Emitter) evaluated() (map[string]string, error) {
 
 const (
 	// page is what bodies of small rows share: it lives as long as one of them does.
-	page = 32 << 10
+	page = 16 << 10
 	// small is the most that a body may take of a page.
 	small = page / 8
 )
 
-// body is the record as JSON: the fields in the file's order, or the whole row. Bodies
-// are laid side by side in pages, which costs the collector less than each alone.
+// body is the record as JSON: the fields in the file's order, or the whole row. Small
+// bodies are laid side by side in pages, which costs less than each alone.
 func (m *Emitter) body() ([]byte, error) {
 	hint := 64 + m.bytes + m.bytes/2
 	if hint > small {
