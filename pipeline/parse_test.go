@@ -58,6 +58,7 @@ func faultsOf(t *testing.T, text string) []string {
 	return strings.Split(errs.Error(), "\n")
 }
 
+// covers: SQL-26
 func TestAnAbsentFieldMeansItsDefault(t *testing.T) {
 	w := parseText(t, minimal).Write
 	want := Write{
@@ -123,6 +124,18 @@ func TestTheWholeFileParsesToWhatItSays(t *testing.T) {
 	}
 	if p.Write.OnFailure != PolicyDeadLetter || p.Write.Mappings[2].ForEach.IsZero() {
 		t.Errorf("write is %+v", p.Write)
+	}
+}
+
+// covers: SQL-24
+func TestAggregatesReadAsNumbersAndSketchesAsBytes(t *testing.T) {
+	for aggregate, want := range map[Aggregate]cell.Kind{
+		AggregateSum: cell.Int64, AggregateMin: cell.Int64, AggregateMax: cell.Int64, AggregateHLL: cell.Bytes, NoAggregate: cell.Bytes,
+	} {
+		f := &Family{Name: "totals", Aggregate: aggregate}
+		if got := f.Encoding("views").Kind; got != want {
+			t.Errorf("%q reads as %v, want %v", aggregate, got, want)
+		}
 	}
 }
 

@@ -52,21 +52,21 @@ func TestSplitsAreCutAtTabletsAndWeighedByTheirBytes(t *testing.T) {
 		want        [][]string
 	}{
 		"no sample":                    {[]string{"(*, *)"}, nil, 0, [][]string{{"(*, *)"}}},
-		"the end of the table alone":   {[]string{"(*, *)"}, []btrpc.Sample{{"", 5 * gib}}, 0, [][]string{{"(*, *)"}}},
-		"one boundary":                 {[]string{"(*, *)"}, []btrpc.Sample{{"m", gib}, {"", 2 * gib}}, 0, [][]string{{"(*, m)"}, {"[m, *)"}}},
-		"without the end of the table": {[]string{"(*, *)"}, []btrpc.Sample{{"m", gib}}, 0, [][]string{{"(*, m)"}, {"[m, *)"}}},
-		"small tablets share one":      {[]string{"(*, *)"}, []btrpc.Sample{{"d", 10 << 20}, {"m", 20 << 20}, {"", 30 << 20}}, 0, [][]string{{"(*, *)"}}},
-		"a giant stays whole": {[]string{"(*, *)"}, []btrpc.Sample{{"d", 1 << 20}, {"m", 1<<20 + 50*gib}, {"", 2<<20 + 50*gib}}, 0,
+		"the end of the table alone":   {[]string{"(*, *)"}, []btrpc.Sample{{Key: "", Bytes: 5 * gib}}, 0, [][]string{{"(*, *)"}}},
+		"one boundary":                 {[]string{"(*, *)"}, []btrpc.Sample{{Key: "m", Bytes: gib}, {Key: "", Bytes: 2 * gib}}, 0, [][]string{{"(*, m)"}, {"[m, *)"}}},
+		"without the end of the table": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "m", Bytes: gib}}, 0, [][]string{{"(*, m)"}, {"[m, *)"}}},
+		"small tablets share one":      {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 10 << 20}, {Key: "m", Bytes: 20 << 20}, {Key: "", Bytes: 30 << 20}}, 0, [][]string{{"(*, *)"}}},
+		"a giant stays whole": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 1 << 20}, {Key: "m", Bytes: 1<<20 + 50*gib}, {Key: "", Bytes: 2<<20 + 50*gib}}, 0,
 			[][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
-		"parallelism asked takes small ones apart": {[]string{"(*, *)"}, []btrpc.Sample{{"d", 100}, {"m", 200}, {"", 300}}, 2,
+		"parallelism asked takes small ones apart": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 100}, {Key: "m", Bytes: 200}, {Key: "", Bytes: 300}}, 2,
 			[][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
-		"more is asked than there are": {[]string{"(*, *)"}, []btrpc.Sample{{"m", 100}, {"", 200}}, 50, [][]string{{"(*, m)"}, {"[m, *)"}}},
-		"boundaries outside and on the bounds do not cut": {[]string{"[d, m)"}, []btrpc.Sample{{"a", gib}, {"d", 2 * gib}, {"m", 3 * gib}, {"z", 4 * gib}}, 0,
+		"more is asked than there are": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "m", Bytes: 100}, {Key: "", Bytes: 200}}, 50, [][]string{{"(*, m)"}, {"[m, *)"}}},
+		"boundaries outside and on the bounds do not cut": {[]string{"[d, m)"}, []btrpc.Sample{{Key: "a", Bytes: gib}, {Key: "d", Bytes: 2 * gib}, {Key: "m", Bytes: 3 * gib}, {Key: "z", Bytes: 4 * gib}}, 0,
 			[][]string{{"[d, m)"}}},
-		"a range of one key is not cut":        {[]string{`[a, a\x00)`}, []btrpc.Sample{{"a", gib}, {"a\x00", 2 * gib}}, 0, [][]string{{`[a, a\x00)`}}},
-		"samples out of order and twice":       {[]string{"(*, *)"}, []btrpc.Sample{{"m", 2 * gib}, {"d", gib}, {"m", 2 * gib}, {"", 3 * gib}}, 0, [][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
-		"ranges of one tablet share its bytes": {[]string{"[a, b)", "[c, d)", "[e, f)"}, []btrpc.Sample{{"", 600 << 20}}, 0, [][]string{{"[a, b)"}, {"[c, d)"}, {"[e, f)"}}},
-		"ranges apart within a split stay so":  {[]string{"[a, b)", "[c, d)", "[x, y)"}, []btrpc.Sample{{"m", 100}, {"", 200}}, 0, [][]string{{"[a, b)", "[c, d)", "[x, y)"}}},
+		"a range of one key is not cut":        {[]string{`[a, a\x00)`}, []btrpc.Sample{{Key: "a", Bytes: gib}, {Key: "a\x00", Bytes: 2 * gib}}, 0, [][]string{{`[a, a\x00)`}}},
+		"samples out of order and twice":       {[]string{"(*, *)"}, []btrpc.Sample{{Key: "m", Bytes: 2 * gib}, {Key: "d", Bytes: gib}, {Key: "m", Bytes: 2 * gib}, {Key: "", Bytes: 3 * gib}}, 0, [][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
+		"ranges of one tablet share its bytes": {[]string{"[a, b)", "[c, d)", "[e, f)"}, []btrpc.Sample{{Key: "", Bytes: 600 << 20}}, 0, [][]string{{"[a, b)"}, {"[c, d)"}, {"[e, f)"}}},
+		"ranges apart within a split stay so":  {[]string{"[a, b)", "[c, d)", "[x, y)"}, []btrpc.Sample{{Key: "m", Bytes: 100}, {Key: "", Bytes: 200}}, 0, [][]string{{"[a, b)", "[c, d)", "[x, y)"}}},
 	} {
 		if got := texts(group(cut(parse(t, c.ranges...), c.samples), c.parallelism)); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -108,7 +108,7 @@ func same(a, b any) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// covers: SQL-03, SQL-04, SQL-06
+// covers: SQL-03, SQL-04, SQL-06, SQL-32
 func TestGoldenVectorsInBothDirections(t *testing.T) {
 	for _, g := range goldens {
 		e := encoding(t, g.encoding)

@@ -97,6 +97,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// covers: SQL-22
 func TestMillisAndBucketRoundTowardThePastAlsoBefore1970(t *testing.T) {
 	for source, want := range map[string]string{
 		`millis(timestamp("1969-12-31T23:59:59.9999Z"))`:                 "1969-12-31T23:59:59.999Z",

@@ -155,7 +155,7 @@ func (b *bench) state() string {
 // What is said of a mapping is what happens: an event, a later one, with or without
 // newer data from elsewhere, and the first event again.
 //
-// covers: SNK-10, SNK-13, SNK-42
+// covers: SQL-23, SNK-10, SNK-13, SNK-42
 func TestASecondDeliveryDoesWhatIsSaidOfIt(t *testing.T) {
 	first := time.Date(2026, 8, 30, 10, 15, 0, 0, time.UTC)
 	event := func(at time.Time, id string, n int) string {

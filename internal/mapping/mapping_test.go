@@ -89,6 +89,7 @@ func rejections(r *Result) string {
 	return strings.Join(out, "\n")
 }
 
+// covers: SQL-18, SQL-21, SQL-25
 func TestRows(t *testing.T) {
 	for _, c := range []struct{ name, write, record, want string }{
 		{"set in file order at the publish time, to the millisecond", `
@@ -150,6 +151,22 @@ orders "x"
   deleteColumns other:z
   deleteFamilies other
   deleteRow
+`},
+		{"keep-latest replaces by a null too, and every cell has the record's time", `
+mappings:
+  - name: a
+    table: orders
+    rowKey: event.id
+    timestamp: timestamp(event.at)
+    mutations:
+      - set: {cf: {status: event.status, total: event.total}}
+        replace: all
+`, `{"id":"x","status":null,"total":7,"at":"2026-08-30T10:15:30.123Z"}`, `
+orders "x"
+  deleteColumns cf:status
+  set cf:status = null @ 2026-08-30T10:15:30.123Z
+  deleteColumns cf:total
+  set cf:total = 7 @ 2026-08-30T10:15:30.123Z
 `},
 		{"replace: older at the epoch deletes nothing", `
 mappings:
