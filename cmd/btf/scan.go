@@ -78,6 +78,9 @@ func (s *scanner) close() error {
 	return errors.Join(errs...)
 }
 
+// errFinished: there is nothing left to resume.
+var errFinished = errors.New("the scan is done already")
+
 func (s *scanner) run(ctx context.Context) (err error) {
 	if s.workers < 1 {
 		return errors.New("--workers must be at least 1")
@@ -87,7 +90,10 @@ func (s *scanner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.open(ctx, p); err != nil {
+	if err := s.open(ctx, p); errors.Is(err, errFinished) {
+		fmt.Fprintf(s.stderr, "scan %s is done already\n", s.id)
+		return nil
+	} else if err != nil {
 		return err
 	}
 	// A closed pipe is an error of the write, not the end of the process: what is
@@ -143,7 +149,11 @@ func (s *scanner) open(ctx context.Context, p *pipeline.Pipeline) error {
 	} else if known, err := s.ledger.Scan(ctx, s.id); err != nil {
 		return fmt.Errorf("resuming: %w", err)
 	} else if known.Name != s.name {
-		return fmt.Errorf("resuming: %s is a scan %s, not %s", s.id, known.Name, s.name)
+		return fmt.Errorf("resuming: %q belongs to scan %q of the file, not to %q", s.id, known.Name, s.name)
+	} else if known.State == ledger.ScanDone {
+		return errFinished
+	} else if known.State == ledger.ScanFailed {
+		return fmt.Errorf("resuming: %q has failed: %s", s.id, known.Error)
 	}
 	switch s.to {
 	case "":

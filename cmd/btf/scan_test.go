@@ -195,6 +195,19 @@ func TestCtrlCCommitsAndResumeGoesOn(t *testing.T) {
 	}
 }
 
+func TestResumingAFinishedScanSaysSo(t *testing.T) {
+	s := newScanTable(t, 10)
+	var out, again bytes.Buffer
+	stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := regexp.MustCompile(`scan (ids-\w+)`).FindStringSubmatch(stderr)[1]
+	if stderr, err = s.scan(t.Context(), scanner{to: "-", stdout: &again, resume: id}); err != nil || !strings.Contains(stderr, "is done already") || again.Len() > 0 {
+		t.Errorf("%v, %q, %q", err, stderr, again.String())
+	}
+}
+
 func TestAScanThatFailsSaysWhy(t *testing.T) {
 	s := newScanTable(t, 10)
 	if _, err := s.scan(t.Context(), scanner{name: "bad", to: "-", stdout: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), "scans.bad.emit.id: no such key: absent") {

@@ -80,10 +80,24 @@ func translate(message, field string) string {
 	if m := undeclared.FindStringSubmatch(message); m != nil {
 		return undeclaredMessage(m[1], field)
 	}
-	if strings.HasPrefix(message, "Syntax error: ") {
-		return "syntax error: " + strings.TrimPrefix(message, "Syntax error: ")
+	if syntax, ok := strings.CutPrefix(message, "Syntax error: "); ok {
+		return "syntax error: " + syntax + syntaxHint(syntax)
 	}
 	return message
+}
+
+// syntaxHint says what is written here for what other languages have.
+func syntaxHint(message string) string {
+	for _, h := range []struct{ part, hint string }{
+		{"at: '= '", " (equality is ==)"}, {"at: '$'", " (a field of the record is event.name)"},
+		{"at: '#'", " (text is quoted and joined with +, or by key(…))"},
+		{"input 'and'", " (and is &&)"}, {"input 'or'", " (or is ||)"}, {"input 'not'", " (not is !)"},
+	} {
+		if strings.Contains(message, h.part) {
+			return h.hint
+		}
+	}
+	return ""
 }
 
 func undeclaredMessage(name, field string) string {

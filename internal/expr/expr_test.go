@@ -127,7 +127,9 @@ func TestALoadErrorNamesThePlaceAndWhatToWrite(t *testing.T) {
 		{`event.?a`, Text, `is optional, and this place needs a value: add .orValue(…)`},
 		{`event.?a.orValue("x"`, Text, `syntax error`},
 		{`"a".orValue("b")`, Text, `orValue stands after an optional value`},
-		{`event.type = "x"`, Bool, `syntax error`},
+		{`event.type = "x"`, Bool, `(equality is ==)`},
+		{`event.a and event.b`, Bool, `(and is &&)`},
+		{`$.status`, Text, `(a field of the record is event.name)`},
 		{`1 + 1`, Bool, `is of type int, and this place takes a bool`},
 		{`pad("7", 4)`, Text, `pad() does not take (string, int): convert the text with int(…)`},
 	} {
