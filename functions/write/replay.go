@@ -112,30 +112,13 @@ func (r *Replayer) entry(out *Replay) error {
 	if err != nil {
 		return err
 	}
-	ref, schema, err := r.table(out.Letter.Table)
+	ref, schema, err := r.whole.Table(out.Letter.Table)
 	if err != nil {
 		return err
 	}
 	out.Tables = []string{schema.Name}
 	out.Rows = []*mapping.Row{{Table: ref, Schema: schema, Entry: row, Unless: unless}}
 	return nil
-}
-
-// table finds the table of a full resource name in the pipeline file.
-func (r *Replayer) table(name string) (pipeline.TableRef, *pipeline.Table, error) {
-	var ref pipeline.TableRef
-	parts := strings.Split(name, "/")
-	if len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "tables" {
-		return ref, nil, errors.New("the dead letter names no table")
-	}
-	ref = pipeline.TableRef{Project: parts[1], Instance: parts[3], Table: parts[5]}
-	for _, t := range r.p.Tables {
-		if t.Project == ref.Project && t.Instance == ref.Instance &&
-			(t.ID == ref.Table || t.IDMatches != nil && t.IDMatches.MatchString(ref.Table)) {
-			return ref, t, nil
-		}
-	}
-	return ref, nil, fmt.Errorf("table %s is not in the pipeline file", name)
 }
 
 // record maps a record under its message's own id and time, and only with the mapping

@@ -33,13 +33,9 @@ func (s *Session) entry(i int, r *record.Record) {
 }
 
 func (w *Write) entryRow(e *record.Entry) (*Row, error) {
-	ref, err := tableRef(e.Table)
+	ref, schema, err := w.Table(e.Table)
 	if err != nil {
 		return nil, err
-	}
-	schema := w.tableOf(ref)
-	if schema == nil {
-		return nil, errors.New("the entry is for a table that the pipeline file does not have")
 	}
 	if n := len(e.Row.RowKey); n == 0 || n > w.limits.KeyBytes {
 		return nil, fmt.Errorf("a row key of %d bytes; Bigtable takes 1 to %d", n, w.limits.KeyBytes)
@@ -65,23 +61,21 @@ func (w *Write) entryRow(e *record.Entry) (*Row, error) {
 	return &Row{Table: ref, Schema: schema, Entry: e.Row, Unless: e.Unless, bytes: size}, nil
 }
 
-func tableRef(name string) (pipeline.TableRef, error) {
+// Table finds the file's table of a full resource name, which an entry that was made
+// before carries.
+func (w *Write) Table(name string) (pipeline.TableRef, *pipeline.Table, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "tables" {
-		return pipeline.TableRef{}, errors.New("the entry's table is no name as projects/P/instances/I/tables/T")
+		return pipeline.TableRef{}, nil, errors.New("the entry's table is no name as projects/P/instances/I/tables/T")
 	}
-	return pipeline.TableRef{Project: parts[1], Instance: parts[3], Table: parts[5]}, nil
-}
-
-// tableOf returns the file's table of that name, or nil.
-func (w *Write) tableOf(ref pipeline.TableRef) *pipeline.Table {
+	ref := pipeline.TableRef{Project: parts[1], Instance: parts[3], Table: parts[5]}
 	for _, t := range w.tables {
 		if t.Project == ref.Project && t.Instance == ref.Instance &&
 			(t.ID == ref.Table || t.IDMatches != nil && t.IDMatches.MatchString(ref.Table)) {
-			return t
+			return ref, t, nil
 		}
 	}
-	return nil
+	return ref, nil, errors.New("the entry is for a table that the pipeline file does not have")
 }
 
 // mutation holds a ready-made mutation against the declared families and the limits.
