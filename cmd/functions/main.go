@@ -1,6 +1,6 @@
 // Command functions serves the function that FUNCTION_TARGET names, or all of them by
 // path where it is unset, and guarantees that an instance which is told to stop
-// finishes what it has accepted: on SIGTERM it refuses what is new, waits up to nine
+// finishes what it has accepted: on SIGTERM it refuses what is new, waits up to eight
 // seconds for what is in flight, and exits 0.
 package main
 
