@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"cloud.google.com/go/bigtable"
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
@@ -60,9 +61,9 @@ func (w *Watch) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, watchKey{}, w)
 }
 
-// watch is the interceptor of all streams of a Reader.
+// watch is the interceptor of all streams of a Reader, whose rows it also decodes.
 func watch(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	stream, err := streamer(ctx, desc, cc, method, opts...)
+	stream, err := streamer(ctx, desc, cc, method, append(slices.Clip(opts), useRowsCodec)...)
 	w, _ := ctx.Value(watchKey{}).(*Watch)
 	if w == nil || err != nil {
 		return stream, err
