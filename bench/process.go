@@ -15,7 +15,7 @@ import (
 )
 
 // deployed is what Terraform sets for 256 MiB.
-const deployed = "GOMEMLIMIT=218MiB"
+const deployed = "GOMEMLIMIT=192MiB"
 
 const pipelineFile = `
 version: 1

@@ -174,7 +174,8 @@ const (
 func (m *Emitter) body() ([]byte, error) {
 	hint := 64 + m.bytes + m.bytes/2
 	if hint > small {
-		return m.appendBody(make([]byte, 0, hint))
+		// A large one is mostly a value, and as long as it where that is plain text.
+		return m.appendBody(make([]byte, 0, 64+m.bytes+m.bytes/16))
 	}
 	if cap(m.free)-len(m.free) < hint {
 		m.free = make([]byte, 0, page)
