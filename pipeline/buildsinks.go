@@ -42,14 +42,14 @@ func (b *builder) sink(doc *sinkDoc, use sinkUse) Sink {
 
 func (b *builder) pubsub(doc *pubsubDoc, use sinkUse) *PubSubSink {
 	if doc.Topic.ok() {
-		id := doc.Topic.v[strings.LastIndexByte(doc.Topic.v, '/')+1:]
+		id := TopicID(doc.Topic.v)
 		project := strings.TrimSuffix(strings.TrimPrefix(doc.Topic.v, "projects/"), "/topics/"+id)
 		own := id == doc.Topic.v || project == b.projectOf()
 		if own && slices.Contains(b.p.OwnTopics(), id) {
 			b.fail(doc.Topic.at, "%q is one of the pipeline's own topics: records sent to it would come back as work", id)
 		}
-		if strings.HasPrefix(id, "goog") {
-			b.fail(doc.Topic.at, "%q starts with goog, which Pub/Sub keeps for itself", id)
+		if fault := TopicFault(doc.Topic.v); fault != "" {
+			b.fail(doc.Topic.at, "%q %s", id, fault)
 		}
 	}
 	for _, a := range doc.Attributes.entries {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"regexp"
+	"strings"
 )
 
 // shape is a form that some text of the file must have.
@@ -74,4 +75,19 @@ var shapes = map[string]shape{
 		form: regexp.MustCompile(`\S`)},
 	"cluster": {what: "cluster id", rule: "lower-case letters, digits and dashes",
 		form: regexp.MustCompile(`^[a-z][-a-z0-9]{0,28}[a-z0-9]$`)},
+}
+
+// TopicID returns the id of a topic, which may be given as projects/PROJECT/topics/ID.
+func TopicID(topic string) string { return topic[strings.LastIndexByte(topic, '/')+1:] }
+
+// TopicFault says why a text names no topic that can be published to, without quoting
+// it; empty: it does.
+func TopicFault(topic string) string {
+	switch shape := shapes["topic"]; {
+	case !shape.form.MatchString(topic):
+		return "is no " + shape.what + ": write " + shape.rule
+	case strings.HasPrefix(TopicID(topic), "goog"):
+		return "starts with goog, which Pub/Sub keeps for itself"
+	}
+	return ""
 }

@@ -63,25 +63,34 @@ func window(s *pipeline.Scan, o task.Options) error {
 // redirect gives the scan another sink; of another topic, what the file says beside
 // the topic stays.
 func redirect(p *pipeline.Pipeline, s *pipeline.Scan, to *task.To) error {
-	switch {
-	case (to.PubSub != nil) == (to.Log != nil):
+	if (to.PubSub != nil) == (to.Log != nil) {
 		return errors.New("to takes exactly one of pubsub and log")
-	case to.Log != nil:
-		s.To = pipeline.Sink{Log: true}
-		return nil
-	case to.PubSub.Topic == "":
-		return errors.New("to.pubsub names no topic")
 	}
-	id := to.PubSub.Topic[strings.LastIndexByte(to.PubSub.Topic, '/')+1:]
-	if slices.Contains(p.OwnTopics(), id) {
-		return errors.New("to.pubsub.topic is one of the pipeline's own: records sent to it would come back as work")
+	if to.Log != nil {
+		s.To = pipeline.Sink{Pos: s.To.Pos, Log: true}
+		return nil
+	}
+	if err := topicFault(p, to.PubSub.Topic); err != nil {
+		return err
 	}
 	sink := &pipeline.PubSubSink{}
 	if s.To.PubSub != nil {
 		*sink = *s.To.PubSub
 	}
 	sink.Topic = to.PubSub.Topic
-	s.To = pipeline.Sink{PubSub: sink}
+	s.To = pipeline.Sink{Pos: s.To.Pos, PubSub: sink}
+	return nil
+}
+
+// topicFault says why a topic is refused. It does not quote it: requests are not the
+// pipeline file.
+func topicFault(p *pipeline.Pipeline, topic string) error {
+	if fault := pipeline.TopicFault(topic); fault != "" {
+		return errors.New("to.pubsub.topic " + fault)
+	}
+	if slices.Contains(p.OwnTopics(), pipeline.TopicID(topic)) {
+		return errors.New("to.pubsub.topic is one of the pipeline's own: records sent to it would come back as work")
+	}
 	return nil
 }
 
@@ -97,8 +106,11 @@ func Task(t ledger.Task, name string, o task.Options) task.Scan {
 }
 
 // Announce publishes the completion event of a finished scan, once where nobody dies
-// in between.
+// in between: it is stored before the scan is marked, and due until then.
 func Announce(ctx context.Context, l *ledger.Ledger, done Publisher, s *ledger.Scan) error {
+	if !s.Finished() {
+		return fmt.Errorf("announcing the end of scan %q, which is not finished", s.ID)
+	}
 	err := done.Publish(ctx, task.ScanDone{
 		Version: task.Version, Scan: s.ID, Name: s.Name, State: string(s.State), Error: s.Error, Splits: s.Splits, Failed: s.Failed,
 		Rows: s.Rows, Records: s.Records, Dropped: s.Dropped, CreatedAt: s.CreatedAt, FinishedAt: s.FinishedAt,
