@@ -76,8 +76,10 @@ var house = map[string][]string{
 	"examples":                         {},
 
 	// Programs. What the deployed one may contain is said by notDeployed.
-	"cmd/functions": {"functions/...", "internal/...", "ledger/...", "pipeline"},
-	"cmd/btf":       {"functions/...", "internal/...", "ledger/...", "pipeline", "emulator", "examples"},
+	"cmd/internal/scans": {"functions/scan-planner", "functions/scan-worker", "internal/btrpc", "internal/deadletter", "internal/relay",
+		"internal/scanjob", "internal/task", "ledger/...", "pipeline"},
+	"cmd/functions": {"cmd/internal/...", "functions/...", "internal/...", "ledger/...", "pipeline"},
+	"cmd/btf":       {"cmd/internal/...", "functions/...", "internal/...", "ledger/...", "pipeline", "emulator", "examples"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
