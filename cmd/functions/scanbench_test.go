@@ -199,7 +199,7 @@ func TestAWorkerHoldsAFewRowsHoweverLargeTheyAre(t *testing.T) {
 		"BIGTABLE_EMULATOR_HOST=" + addr, "PUBSUB_EMULATOR_HOST=" + topics.Addr(), "PUBSUB_PROJECT=p", "LEDGER=file:" + path,
 	}
 	planner := startChild(t, "function", append(env, "FUNCTION_TARGET=scan-planner")...)
-	worker := startWorkers(t, 1, append(env, "FUNCTION_TARGET=scan-worker", deployedMemory)...)
+	worker := startWorkers(t, 1, "short leases", append(env, "FUNCTION_TARGET=scan-worker", deployedMemory)...)
 	subscribe(t, topics, planner.url, worker)
 	publish(t, topics, "orders-scan-requests", task.ScanRequest{Version: 1, Scan: "all"})
 	await(t, func() bool { return len(topics.Published("orders-scan-done")) > 0 })
