@@ -40,10 +40,11 @@ func cut(ranges []rowrange.Range, samples []btrpc.Sample) []piece {
 	in := make([]int64, len(weights)) // pieces in each tablet
 	var tabletOf []int
 	for _, r := range ranges {
-		for _, part := range rowrange.Cut(r, keys) {
-			i := sort.Search(len(keys), func(i int) bool { return startsBefore(part, keys[i]) })
-			pieces, tabletOf = append(pieces, piece{Range: part}), append(tabletOf, i)
-			in[i]++
+		first := sort.Search(len(keys), func(i int) bool { return reaches(r, rowrange.Range{End: keys[i]}) })
+		inside := sort.Search(len(keys)-first, func(i int) bool { return !reaches(r, rowrange.Range{Start: keys[first+i]}) })
+		for i, part := range rowrange.Cut(r, keys[first:first+inside]) {
+			pieces, tabletOf = append(pieces, piece{Range: part}), append(tabletOf, first+i)
+			in[first+i]++
 		}
 	}
 	for i := range pieces {
@@ -52,9 +53,9 @@ func cut(ranges []rowrange.Range, samples []btrpc.Sample) []piece {
 	return pieces
 }
 
-// startsBefore reports whether a range that no boundary cuts lies before this one.
-func startsBefore(r rowrange.Range, boundary string) bool {
-	_, some := rowrange.Intersect(r, rowrange.Range{End: boundary})
+// reaches reports whether a key of r lies in other.
+func reaches(r, other rowrange.Range) bool {
+	_, some := rowrange.Intersect(r, other)
 	return some
 }
 
@@ -87,7 +88,7 @@ func group(pieces []piece, parallelism int) [][]rowrange.Range {
 	}
 	target := int64(splitBytes)
 	if parallelism > 0 {
-		target = min(target, total/int64(parallelism*splitsPerWorker))
+		target = min(target, total/int64(parallelism)/splitsPerWorker)
 	}
 	var groups []*bundle
 	for _, p := range pieces {

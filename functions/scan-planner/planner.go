@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
@@ -73,22 +74,43 @@ func (f *function) handle(ctx context.Context, d *push.Delivery, s *Summary) err
 		f.cfg.Logger.ErrorContext(ctx, "a delivery without a message id asks for nothing and is dropped", "error", d.Malformed)
 		return nil
 	}
-	req, err := task.DecodeScanRequest(d.Message.Data)
-	s.Scan, s.Name = d.Message.ID, req.Scan
-	if err == nil && req.Scheduled {
-		s.Scan, err = scheduledID(f.cfg.Pipeline, req.Scan, d.Message)
+	req, bad := request(d)
+	s.Scan, s.Name = d.Message.ID, shorten(req.Scan)
+	if bad == nil && req.Scheduled {
+		s.Scan, bad = scheduledID(f.cfg.Pipeline, req.Scan, d.Message)
 	}
-	scan, beginErr := f.cfg.Ledger.Begin(ctx, s.Scan, s.Name, keep(d.Message.Data))
-	if beginErr != nil {
-		return beginErr
+	scan, err := f.cfg.Ledger.Begin(ctx, s.Scan, s.Name, keep(d.Message.Data))
+	if err != nil {
+		return err
+	}
+	// What the scan is, its first request has said.
+	if first, err := task.DecodeScanRequest(scan.Request); err == nil {
+		req = first
 	}
 	if scan.State == ledger.ScanPlanning {
-		if scan, err = f.plan(ctx, scan, req, err, s); err != nil {
+		if scan, err = f.plan(ctx, scan, req, bad, s); err != nil {
 			return err
 		}
 	}
 	s.State, s.Splits = scan.State, scan.Splits
 	return f.publish(ctx, scan, req, s)
+}
+
+// request reads what is asked for. The error says why that can never be done.
+func request(d *push.Delivery) (task.ScanRequest, error) {
+	if d.Malformed != nil {
+		return task.ScanRequest{}, d.Malformed
+	}
+	return task.DecodeScanRequest(d.Message.Data)
+}
+
+// shorten bounds what the ledger and the log are given of a name that need not be one.
+func shorten(name string) string {
+	const most = 63 // bytes; the file's are shorter
+	if len(name) > most {
+		name = strings.ToValidUTF8(name[:most], "")
+	}
+	return name
 }
 
 // keep returns what the ledger can hold of a request.
@@ -155,7 +177,7 @@ func (f *function) splits(ctx context.Context, req task.ScanRequest, bad error, 
 	}
 	groups := group(cut(ranges, samples), req.Parallelism)
 	if req.Parallelism > len(groups) {
-		f.cfg.Logger.WarnContext(ctx, "more parallelism is asked for than there are tablets to read: a tablet cannot be split",
+		f.cfg.Logger.WarnContext(ctx, "more parallelism is asked for than the table's tablets allow: a tablet cannot be split",
 			"scan", req.Scan, "parallelism", req.Parallelism, "splits", len(groups))
 	}
 	return groups, limit, nil

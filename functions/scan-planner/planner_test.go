@@ -452,3 +452,60 @@ func TestSamplesAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// Whoever may publish a request decides its numbers, names and sizes.
+func TestARequestThatIsOutOfAllBoundsIsAnswered(t *testing.T) {
+	long := strings.Repeat("x", 2<<20)
+	for request, want := range map[string]ledger.ScanState{
+		`{"scan":"all","parallelism":4611686018427387904}`:                             ledger.ScanRunning, // times four is nothing
+		`{"scan":"all","parallelism":9223372036854775807}`:                             ledger.ScanRunning,
+		`{"scan":"all","limit":9223372036854775807}`:                                   ledger.ScanRunning,
+		`{"scan":"` + long + `"}`:                                                      ledger.ScanFailed,
+		`{"scan":"all","` + long + `":1}`:                                              ledger.ScanFailed,
+		`{"scan":"all","to":{"pubsub":{"topic":"` + long + `"}}}`:                      ledger.ScanFailed,
+		`{"scan":"all","rows":{"encoding":"` + long + `","prefixes":["a"]}}`:           ledger.ScanFailed,
+		`{"scan":"all","since":"2026-08-01T00:00:00Z","until":"2026-08-01T00:00:00Z"}`: ledger.ScanFailed,
+	} {
+		p := newPlanner(t)
+		if code := p.ask("m-1", request); code != http.StatusNoContent {
+			t.Errorf("%.60s: answer %d", request, code)
+			continue
+		}
+		if s := p.scan("m-1"); s.State != want || len(s.Name) > 100 || len(s.Error) > 1024 || want == ledger.ScanFailed && s.Error == "" {
+			t.Errorf("%.60s: %s, name of %d bytes, error %.100s, want %s", request, s.State, len(s.Name), s.Error, want)
+		}
+		if p.log.Len() > 10_000 {
+			t.Errorf("%.60s: the log has %d bytes", request, p.log.Len())
+		}
+	}
+}
+
+func TestAScheduledRequestWithoutItsTimeIsNotTheScanOfAnotherTime(t *testing.T) {
+	p := newPlanner(t)
+	body := `{"message":{"messageId":"m-1","data":"` + base64.StdEncoding.EncodeToString([]byte(`{"scan":"nightly","scheduled":true}`)) + `"},"subscription":"projects/p/subscriptions/s"}`
+	w := httptest.NewRecorder()
+	p.handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body)))
+	scans, err := p.ledger().Scans(t.Context())
+	if err != nil || w.Code != http.StatusNoContent || len(scans) != 1 {
+		t.Fatalf("answer %d, %d scans, %v", w.Code, len(scans), err)
+	}
+	if s := scans[0]; s.ID != "m-1" || s.State != ledger.ScanFailed || !strings.Contains(s.Error, "publishTime") {
+		t.Errorf("scan %s is %s: %s", s.ID, s.State, s.Error)
+	}
+}
+
+// The second request for one due time is the first one's scan, whatever it asks for:
+// two tasks of one scan must not disagree about what is read, and to where.
+func TestASecondRequestForAScanDoesNotChangeIt(t *testing.T) {
+	p := newPlanner(t)
+	p.ask("m-1", `{"scan":"nightly","scheduled":true,"to":{"pubsub":{"topic":"first"}}}`)
+	p.ask("m-2", `{"scan":"nightly","scheduled":true,"to":{"pubsub":{"topic":"second"}}}`)
+	if len(p.tasks) != 6 {
+		t.Fatalf("%d tasks", len(p.tasks))
+	}
+	for _, task := range p.tasks {
+		if task.To == nil || task.To.PubSub.Topic != "first" {
+			t.Errorf("task %+v", task.To)
+		}
+	}
+}

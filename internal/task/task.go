@@ -159,6 +159,9 @@ func decode(data []byte, into any, version *int) error {
 	return nil
 }
 
+// maxFieldName bounds the field names that errors quote, in bytes.
+const maxFieldName = 100
+
 // explain keeps the data out of what the decoder says.
 func explain(err error) error {
 	var wrong *json.UnmarshalTypeError
@@ -166,6 +169,9 @@ func explain(err error) error {
 		return fmt.Errorf("field %s is no %s", wrong.Field, wrong.Type)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		if len(name) > maxFieldName {
+			return fmt.Errorf("it has no field whose name has %d bytes", len(name))
+		}
 		return fmt.Errorf("it has no field %s", name)
 	}
 	var at *time.ParseError
