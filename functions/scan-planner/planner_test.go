@@ -423,8 +423,8 @@ func TestAPlanOfTenThousandTabletsFitsTheLedger(t *testing.T) {
 	}
 }
 
-// covers: MET-13
-func TestSamplesAreCounted(t *testing.T) {
+// covers: MET-12, MET-13
+func TestSamplesAndPlannedSplitsAreCountedOnceForAPlan(t *testing.T) {
 	reader := sdk.NewManualReader()
 	m, err := scanplanner.NewMetrics(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
 	if err != nil {

@@ -2,12 +2,12 @@ package scanplanner
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 )
 
 // Log returns a Config.Report that tells of each request in one line.
@@ -32,31 +32,21 @@ type Metrics struct{ samples, planned, published metric.Int64Counter }
 
 // NewMetrics makes the instruments.
 func NewMetrics(meter metric.Meter) (*Metrics, error) {
-	var errs []error
-	counter := func(name, unit, what string) metric.Int64Counter {
-		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
-		errs = append(errs, err)
-		return c
-	}
+	made := telemetry.Instruments{Meter: meter}
 	m := &Metrics{
-		samples:   counter("btf.scan.samples.taken", "{call}", "Times that a table's keys were sampled: once for each plan."),
-		planned:   counter("btf.scan.splits.planned", "{split}", "Splits of the plans made."),
-		published: counter("btf.scan.tasks.published", "{task}", "Splits told to workers: those not finished, at each request that comes."),
+		samples:   made.Counter("btf.scan.samples.taken", "{call}", "Times that a table's keys were sampled: once for each plan."),
+		planned:   made.Counter("btf.scan.splits.planned", "{split}", "Splits of the plans made."),
+		published: made.Counter("btf.scan.tasks.published", "{task}", "Splits told to workers: those not finished, at each request that comes."),
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("making the instruments of scan-planner: %w", err)
-	}
-	return m, nil
+	return m, made.Err("scan-planner")
 }
 
 // Report counts one request.
 func (m *Metrics) Report(ctx context.Context, s Summary) {
 	scan := metric.WithAttributeSet(attribute.NewSet(attribute.String("scan", s.Name)))
+	telemetry.Add(ctx, m.samples, int64(s.Samples), scan)
 	if s.Samples > 0 {
-		m.samples.Add(ctx, int64(s.Samples), scan)
-		m.planned.Add(ctx, int64(s.Splits), scan)
+		telemetry.Add(ctx, m.planned, int64(s.Splits), scan)
 	}
-	if s.Tasks > 0 {
-		m.published.Add(ctx, int64(s.Tasks), scan)
-	}
+	telemetry.Add(ctx, m.published, int64(s.Tasks), scan)
 }

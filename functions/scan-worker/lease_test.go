@@ -197,3 +197,28 @@ func TestTasksRedeliveredReorderedAndDuplicatedMakeTheSameResult(t *testing.T) {
 		}
 	})
 }
+
+// A finished split whose worker died before it told what follows: what follows cannot
+// be told now either, so the task comes back, and is counted as such.
+func TestAFinishedSplitIsVoidOnlyOnceWhatFollowsIsTold(t *testing.T) {
+	h := newHouse(t, "to: {log: {}}")
+	h.plan(0, nil)
+	h.cfg.Done = publisherFunc(func() error { return errors.New("the topic is down") })
+	h.start()
+	if code, s := h.deliver(h.task(0)); code == http.StatusNoContent || s.Outcome != scanworker.OutcomeReturned {
+		t.Fatalf("the last split: %d, %s", code, s.Outcome)
+	}
+	if code, s := h.deliver(h.task(0)); code != http.StatusServiceUnavailable || s.Outcome != scanworker.OutcomeReturned || s.Reason == nil {
+		t.Errorf("its task again: %d, %s (%v)", code, s.Outcome, s.Reason)
+	}
+	h.cfg.Done = h
+	h.start()
+	if code, s := h.deliver(h.task(0)); code != http.StatusNoContent || s.Outcome != scanworker.OutcomeVoid || len(h.done) != 1 {
+		t.Errorf("with the topic up: %d, %s, %d events", code, s.Outcome, len(h.done))
+	}
+}
+
+// publisherFunc is a topic that answers every message alike.
+type publisherFunc func() error
+
+func (f publisherFunc) Publish(context.Context, ...any) error { return f() }

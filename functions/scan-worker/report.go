@@ -2,12 +2,12 @@ package scanworker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 )
 
 // Log returns a Config.Report that tells of each task in one line: what alarms and
@@ -39,45 +39,37 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Summary
 // Metrics are the OpenTelemetry instruments of the function. It is safe for concurrent
 // use. Bytes read and records left are not among them: nobody knows either.
 type Metrics struct {
-	rows, records, dropped, assigned, returned metric.Int64Counter
+	rows, records, dropped, started, assigned, returned metric.Int64Counter
 }
 
 // NewMetrics makes the instruments.
 func NewMetrics(meter metric.Meter) (*Metrics, error) {
-	var errs []error
-	counter := func(name, unit, what string) metric.Int64Counter {
-		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
-		errs = append(errs, err)
-		return c
-	}
+	made := telemetry.Instruments{Meter: meter}
 	m := &Metrics{
-		rows:     counter("btf.scan.rows.read", "{row}", "Rows read whose records are acknowledged."),
-		records:  counter("btf.scan.records.sent", "{record}", "Records that the sink acknowledged."),
-		dropped:  counter("btf.scan.records.dropped", "{record}", "Rows or records that the failure policy took."),
-		assigned: counter("btf.scan.splits.assigned", "{split}", "Leases taken, one for each slice of a split."),
-		returned: counter("btf.scan.splits.returned", "{split}", "Splits given back because something went wrong."),
+		rows:     made.Counter("btf.scan.rows.read", "{row}", "Rows read whose records are acknowledged."),
+		records:  made.Counter("btf.scan.records.sent", "{record}", "Records that the sink acknowledged."),
+		dropped:  made.Counter("btf.scan.records.dropped", "{record}", "Rows or records that the failure policy took."),
+		started:  made.Counter("btf.scan.splits.started", "{split}", "Splits leased for the first time."),
+		assigned: made.Counter("btf.scan.splits.assigned", "{split}", "Leases taken, one for each slice of a split."),
+		returned: made.Counter("btf.scan.splits.returned", "{split}", "Splits given back because something went wrong."),
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("making the instruments of scan-worker: %w", err)
-	}
-	return m, nil
+	return m, made.Err("scan-worker")
 }
 
 // Report counts one task.
 func (m *Metrics) Report(ctx context.Context, s Summary) {
 	scan := metric.WithAttributeSet(attribute.NewSet(attribute.String("scan", s.Name)))
-	add := func(c metric.Int64Counter, n int64) {
-		if n > 0 {
-			c.Add(ctx, n, scan)
-		}
-	}
+	add := func(c metric.Int64Counter, n int64) { telemetry.Add(ctx, c, n, scan) }
 	add(m.rows, s.Rows)
 	add(m.records, s.Records)
 	add(m.dropped, s.Dropped)
-	if s.Leased {
+	if s.Fence == 1 {
+		add(m.started, 1)
+	}
+	if s.Fence > 0 {
 		add(m.assigned, 1)
-		if s.Outcome == OutcomeReturned {
-			add(m.returned, 1)
-		}
+	}
+	if s.Fence > 0 && s.Outcome == OutcomeReturned {
+		add(m.returned, 1)
 	}
 }

@@ -87,7 +87,7 @@ type Summary struct {
 	Scan, Name string
 	Split      int
 	Outcome    Outcome
-	Leased     bool
+	Fence      int64 // under which the split was leased, counted from 1; 0: it was not
 	ledger.Counts
 	Bytes    int64 // read, as estimated for fetch.maxBytes
 	Duration time.Duration
@@ -175,12 +175,15 @@ func (f *function) handle(ctx context.Context, t task.Scan, s *Summary) error {
 	switch {
 	case errors.Is(err, ledger.ErrFinished):
 		// Its worker may have died before it told what follows.
-		s.Outcome, s.Reason = OutcomeVoid, ledger.ErrFinished
 		next, err := f.cfg.Ledger.FollowUp(ctx, split)
-		if err != nil {
-			return err
+		if err == nil {
+			err = f.follow(ctx, t, next)
 		}
-		return f.follow(ctx, t, next)
+		s.Outcome, s.Reason = OutcomeVoid, ledger.ErrFinished
+		if err != nil {
+			s.Outcome, s.Reason = OutcomeReturned, err
+		}
+		return err
 	case errors.Is(err, ledger.ErrWaiting), errors.Is(err, ledger.ErrNotFound):
 		s.Outcome, s.Reason = OutcomeVoid, err
 		return nil
@@ -191,7 +194,7 @@ func (f *function) handle(ctx context.Context, t task.Scan, s *Summary) error {
 		s.Outcome, s.Reason = OutcomeReturned, err
 		return err
 	}
-	s.Leased = true
+	s.Fence = lease.Fence()
 	w := &work{function: f, task: t, lease: lease, summary: s}
 	return w.run(ctx)
 }

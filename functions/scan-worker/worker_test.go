@@ -41,7 +41,7 @@ func TestEverySplitIsReadAndTheLastOneAnnouncesTheScan(t *testing.T) {
 		t.Errorf("announced %+v", h.done)
 	}
 	for i, sum := range h.summaries {
-		if sum.Outcome != scanworker.OutcomeDone || !sum.Leased || sum.Bytes == 0 {
+		if sum.Outcome != scanworker.OutcomeDone || sum.Fence != 1 || sum.Bytes == 0 {
 			t.Errorf("task %d: %+v", i, sum)
 		}
 	}
@@ -518,7 +518,7 @@ func TestTheInstrumentsAreTheReferencesAndNoMore(t *testing.T) {
 	}
 	want := map[string]int64{
 		"btf.scan.rows.read": 31, "btf.scan.records.sent": 30, "btf.scan.records.dropped": 1,
-		"btf.scan.splits.assigned": 2, "btf.scan.splits.returned": 1,
+		"btf.scan.splits.started": 1, "btf.scan.splits.assigned": 2, "btf.scan.splits.returned": 1,
 	}
 	if fmt.Sprint(counts) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", counts, want)

@@ -2,12 +2,12 @@ package write
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/codes"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 )
 
@@ -29,47 +29,33 @@ type Metrics struct {
 
 // NewMetrics makes the instruments.
 func NewMetrics(meter metric.Meter, g Gauges) (*Metrics, error) {
-	var errs []error
-	counter := func(name, unit, what string) metric.Int64Counter {
-		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
-		errs = append(errs, err)
-		return c
-	}
+	made := telemetry.Instruments{Meter: meter}
 	m := &Metrics{
-		failed:     counter("btf.write.records.failed", "{record}", "Records and entries that can never be written: what reached the failure policy."),
-		skipped:    counter("btf.write.records.skipped", "{record}", "Records that the pipeline file says to skip."),
-		tableSent:  counter("btf.write.table.entries.sent", "{entry}", "Entries handed to the writer, by the table's name in the pipeline file."),
-		tableError: counter("btf.write.table.entries.failed", "{entry}", "Entries that can never be written, by the table's name in the pipeline file."),
+		failed:     made.Counter("btf.write.records.failed", "{record}", "Records and entries that can never be written: what reached the failure policy."),
+		skipped:    made.Counter("btf.write.records.skipped", "{record}", "Records that the pipeline file says to skip."),
+		tableSent:  made.Counter("btf.write.table.entries.sent", "{entry}", "Entries handed to the writer, by the table's name in the pipeline file."),
+		tableError: made.Counter("btf.write.table.entries.failed", "{entry}", "Entries that can never be written, by the table's name in the pipeline file."),
 	}
 	var err error
 	m.letterWait, err = meter.Int64Histogram("btf.write.dead_letters.wait", metric.WithUnit("ms"),
 		metric.WithDescription("How long a delivery waited until its dead letters were stored."))
-	errs = append(errs, err, observeWriter(meter, g.Writer), observeLetters(meter, g.DeadLetters))
-	for _, err := range errs {
-		if err != nil {
-			return nil, fmt.Errorf("making the instruments of write: %w", err)
-		}
-	}
-	return m, nil
+	made.Note(err)
+	made.Note(observeWriter(meter, g.Writer))
+	made.Note(observeLetters(meter, g.DeadLetters))
+	return m, made.Err("write")
 }
 
 // Report counts one delivery.
 func (m *Metrics) Report(ctx context.Context, s Summary) {
-	if s.Failed > 0 {
-		m.failed.Add(ctx, int64(s.Failed))
-	}
-	if s.Skipped > 0 {
-		m.skipped.Add(ctx, int64(s.Skipped))
-	}
+	telemetry.Add(ctx, m.failed, int64(s.Failed))
+	telemetry.Add(ctx, m.skipped, int64(s.Skipped))
 	if s.LetterWait > 0 {
 		m.letterWait.Record(ctx, s.LetterWait.Milliseconds())
 	}
 	for _, t := range s.Tables {
 		table := metric.WithAttributeSet(attribute.NewSet(attribute.String("table", t.Name)))
-		m.tableSent.Add(ctx, int64(t.Sent), table)
-		if t.Failed > 0 {
-			m.tableError.Add(ctx, int64(t.Failed), table)
-		}
+		telemetry.Add(ctx, m.tableSent, int64(t.Sent), table)
+		telemetry.Add(ctx, m.tableError, int64(t.Failed), table)
 	}
 }
 
