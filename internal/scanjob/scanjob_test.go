@@ -95,7 +95,6 @@ func TestANameThatTheFileLacksIsRefusedWithThoseItHas(t *testing.T) {
 	}
 }
 
-// covers: SQL-14
 func TestARequestsWindowReplacesTheFilesBoundByBound(t *testing.T) {
 	for name, c := range map[string]struct {
 		scan         string
@@ -143,7 +142,6 @@ func TestToAnotherTopicWhatTheFileSaysBesideItStays(t *testing.T) {
 	}
 }
 
-// covers: LKP-05
 func TestAnotherSinkReplacesTheFilesWhole(t *testing.T) {
 	for _, name := range []string{"columns", "copied", "stored"} {
 		s := find(t, name, task.Options{To: to("other")})
