@@ -104,6 +104,12 @@ func (c *chaos) step() {
 		c.workers[i] = c.start()
 		return
 	}
+	if w.lease != nil && !c.calm && rapid.IntRange(0, 19).Draw(c.T, "break") == 0 {
+		// Its holder is taken for dead, and is not.
+		if err := c.clean().Break(c.Context(), w.lease.Split().Task, w.lease.Fence()); err != nil {
+			c.Fatal(err)
+		}
+	}
 	if c.calm {
 		w.store.Next = func(bool) storetest.Fault { return storetest.FaultNone }
 	}

@@ -3,9 +3,9 @@
 // holder at a time moves a split forward, and a holder that was overtaken cannot.
 //
 // The documents are typed here and kept by a Store. A lease is a document that
-// names its holder: it is over when the store's clock says so, taking it raises the
-// split's fence, and a commit is one compare-and-set that is the fence check at the
-// same time. A reply that was lost is settled by reading back: every write carries
+// names its holder: it is over when the store's clock says so, or when who knows that
+// the holder is dead breaks it; either way the split's fence rises, and a commit is one
+// compare-and-set that is the fence check at the same time. A reply that was lost is settled by reading back: every write carries
 // an id of its own.
 package ledger
 

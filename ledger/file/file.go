@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -44,8 +45,9 @@ const (
 // Store keeps a ledger in a file. It is safe for concurrent use and holds nothing
 // open between calls.
 type Store struct {
-	path string
-	turn chan struct{} // full while a call of this process has the file
+	path     string
+	readOnly bool
+	turn     chan struct{} // full while a call of this process has the file
 }
 
 // Open returns the store in the file at path, which it creates where it is not
@@ -56,6 +58,23 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("creating the ledger's directory: %w", err)
 	}
 	if err := s.transact(ctx, true, prepare); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenToRead returns the store in the file at path, which it neither creates nor
+// changes: every commit fails. Where there is no file, or one whose creation was
+// interrupted, the error is fs.ErrNotExist.
+func OpenToRead(ctx context.Context, path string) (*Store, error) {
+	s := &Store{path: path, turn: make(chan struct{}, 1), readOnly: true}
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return nil, fmt.Errorf("opening the ledger: %w", err)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("opening the ledger: %w", &fs.PathError{Op: "read", Path: path, Err: fs.ErrNotExist})
+	}
+	if err := s.transact(ctx, false, ready); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -199,6 +218,9 @@ func (s *Store) transact(ctx context.Context, writable bool, steps ...func(*bbol
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	if writable && s.readOnly {
+		return fmt.Errorf("the ledger %s was opened to be read", s.path)
 	}
 	db, err := s.open(ctx, writable)
 	if err != nil {

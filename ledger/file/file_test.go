@@ -1,9 +1,11 @@
 package file
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -277,6 +279,47 @@ func TestAFileOfAnotherKindIsAnError(t *testing.T) {
 	}
 	if _, err := Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("opening: %v, want an error that names the file", err)
+	}
+}
+
+func TestReadingMakesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	path := filepath.Join(dir, "ledger.db")
+	if _, err := OpenToRead(t.Context(), path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("opening no file: %v, want %v", err, fs.ErrNotExist)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory: %v, want none", err)
+	}
+	if err := increment(t.Context(), open(t, path)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o400); err != nil { // as on a disk that nobody may write to
+		t.Fatal(err)
+	}
+	s, err := OpenToRead(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, s); n != 1 {
+		t.Errorf("reads %d, want 1", n)
+	}
+	if err := increment(t.Context(), s); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a commit: %v, want an error that names the file", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the file has changed: %v", err)
+	}
+	empty := filepath.Join(dir, "empty.db")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenToRead(t.Context(), empty); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("opening what is no ledger yet: %v, want %v", err, fs.ErrNotExist)
 	}
 }
 

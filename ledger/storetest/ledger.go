@@ -19,6 +19,9 @@ func runLedger(t *testing.T, open func(t *testing.T) ledger.Store) {
 	for name, test := range map[string]func(*testing.T, *fixture){
 		"of many contenders one gets the lease":               contenders,
 		"a lease ends by the store's clock":                   overtaken,
+		"a broken lease is anyone's, but not its holder's":    broken,
+		"of breakers and holder at once none loses a row":     breakers,
+		"a break whose reply is lost happens once":            lostBreak,
 		"of two planners at once one plan is selected":        planners,
 		"workers at once finish a scan":                       finishers,
 		"a lost reply anywhere changes nothing":               lostReplies,
@@ -119,6 +122,125 @@ func overtaken(t *testing.T, f *fixture) {
 	}
 	if _, err := lively.Finish(t.Context(), one(task)); err != nil {
 		t.Errorf("finish of the holder: %v", err)
+	}
+}
+
+func broken(t *testing.T, f *fixture) {
+	l := ledger.New(f, f.pipeline, ledger.Options{})
+	scan := f.planned(t, l, "s", 2, 0)
+	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
+	dead, err := l.Acquire(t.Context(), task, "dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	breakLease := func(fence int64) {
+		t.Helper()
+		if err := ledger.New(f.open(), f.pipeline, ledger.Options{}).Break(t.Context(), task, fence); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var held *ledger.HeldError
+	breakLease(dead.Fence() - 1) // as of a holder before this one: not meant
+	if _, err := l.Acquire(t.Context(), task, "other"); !errors.As(err, &held) {
+		t.Fatalf("after a break under another fence: %v, want it held", err)
+	}
+	breakLease(dead.Fence())
+	if err := dead.Commit(t.Context(), one(task)); !errors.Is(err, ledger.ErrLost) {
+		t.Errorf("commit under a lease that was broken, nobody holding the split: %v, want %v", err, ledger.ErrLost)
+	}
+	lively, err := l.Acquire(t.Context(), task, "lively")
+	if err != nil {
+		t.Fatalf("the lease was broken: %v", err)
+	}
+	breakLease(dead.Fence()) // told again, too late
+	if err := lively.Commit(t.Context(), one(task)); err != nil {
+		t.Errorf("commit of the new holder: %v", err)
+	}
+	if _, err := lively.Finish(t.Context(), one(task)); err != nil {
+		t.Fatal(err)
+	}
+	breakLease(lively.Fence())
+	if split := f.split(t, l, scan, 0); split.State != ledger.SplitDone || split.Fence != lively.Fence() || split.Rows != 1 {
+		t.Errorf("a finished split is %s under fence %d with %d rows after a break", split.State, split.Fence, split.Rows)
+	}
+	if err := l.Break(t.Context(), ledger.Task{Scan: "gone"}, 1); !errors.Is(err, ledger.ErrNotFound) {
+		t.Errorf("breaking a lease of no split: %v, want %v", err, ledger.ErrNotFound)
+	}
+}
+
+// split returns a split as a list shows it.
+func (f *fixture) split(t *testing.T, l *ledger.Ledger, scan *ledger.Scan, index int) (found *ledger.Split) {
+	t.Helper()
+	err := l.Splits(t.Context(), scan, func(s *ledger.Split) error {
+		if s.Index == index {
+			found = s
+		}
+		return nil
+	})
+	if err != nil || found == nil {
+		t.Fatalf("split %d: %v, %v", index, found, err)
+	}
+	return found
+}
+
+// breakers break one lease all at once while its holder, who is not dead, commits: what
+// it is told to have committed is there for who takes the split.
+func breakers(t *testing.T, f *fixture) {
+	scan := f.planned(t, ledger.New(f, f.pipeline, ledger.Options{}), "s", 1, 0)
+	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
+	holder, err := ledger.New(f, f.pipeline, ledger.Options{}).Acquire(t.Context(), task, "holder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed := int64(0)
+	f.together(t, 5, func(i int, store ledger.Store) error {
+		if i > 0 {
+			return ledger.New(store, f.pipeline, ledger.Options{}).Break(t.Context(), task, holder.Fence())
+		}
+		for {
+			p := ledger.Progress{Position: row(int(committed)), Counts: ledger.Counts{Rows: committed + 1}}
+			switch err := holder.Commit(t.Context(), p); {
+			case errors.Is(err, ledger.ErrLost):
+				return nil
+			case err != nil:
+				return err
+			}
+			committed++
+		}
+	})
+	next, err := ledger.New(f, f.pipeline, ledger.Options{}).Acquire(t.Context(), task, "next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.Fence() != holder.Fence()+2 || next.Split().Rows != committed {
+		t.Errorf("taken under fence %d with %d rows, want %d (one break, one lease) with the %d committed",
+			next.Fence(), next.Split().Rows, holder.Fence()+2, committed)
+	}
+}
+
+func lostBreak(t *testing.T, f *fixture) {
+	for _, fault := range []Fault{FaultLost, FaultReplyLost, FaultRepeated} {
+		l := ledger.New(f, f.pipeline, ledger.Options{})
+		scan := f.planned(t, l, fmt.Sprint("s", fault), 1, 0)
+		task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
+		lease, err := l.Acquire(t.Context(), task, "dead")
+		if err != nil {
+			t.Fatal(err)
+		}
+		befallen := false
+		faulty := &Faulty{Store: f.Store, Next: func(commit bool) Fault {
+			if !commit || befallen {
+				return FaultNone
+			}
+			befallen = true
+			return fault
+		}}
+		if err := ledger.New(faulty, f.pipeline, ledger.Options{}).Break(t.Context(), task, lease.Fence()); err != nil || !befallen {
+			t.Fatalf("break with fault %d (befallen: %t): %v", fault, befallen, err)
+		}
+		if split := f.split(t, l, scan, 0); split.Holder != "" || split.Fence != lease.Fence()+1 {
+			t.Errorf("after fault %d %q holds the split under fence %d, want nobody under %d", fault, split.Holder, split.Fence, lease.Fence()+1)
+		}
 	}
 }
 

@@ -1,0 +1,36 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Break ends the lease of a split that stands under fence, for anyone to take at once,
+// and raises the fence: a commit under the old one fails from then on. Where the split
+// is not held under that fence, or not any more, nothing changes and nothing is wrong.
+//
+// It is for who knows that the holder is dead, not for who is tired of waiting. A
+// holder that does live cannot move the split any more, so nothing is missed; but until
+// its deadline it goes on sending what it has read, which then reaches the sink twice.
+func (l *Ledger) Break(ctx context.Context, t Task, fence int64) error {
+	doc, err := l.get(ctx, l.splitKey(t))
+	if err == nil {
+		_, err = l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
+			s, err := decodeSplit(doc)
+			if err != nil {
+				return nil, nil, err
+			}
+			if s.finished() || s.Holder == "" || s.Fence != fence {
+				return nil, nil, errSettled
+			}
+			s.Fence++
+			s.Holder, s.LeaseMillis = "", 0
+			return s, nil, nil
+		})
+	}
+	if err != nil && !errors.Is(err, errSettled) {
+		return fmt.Errorf("breaking the lease of %s: %w", t.describe(), err)
+	}
+	return nil
+}
