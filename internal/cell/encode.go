@@ -58,8 +58,9 @@ func (e Encoding) Append(dst []byte, v any, nullString string) ([]byte, error) {
 	return dst, fmt.Errorf("no such encoding: %v", e.Kind)
 }
 
-// typeName is what the expression language calls the type of v.
-func typeName(v any) string {
+// TypeName is what the expression language (CEL) calls the type of v, a value as
+// Encoding.Append takes it.
+func TypeName(v any) string {
 	switch v.(type) {
 	case nil:
 		return "null"
@@ -72,7 +73,7 @@ func typeName(v any) string {
 	case float64:
 		return "double"
 	case string:
-		return "text"
+		return "string"
 	case []byte:
 		return "bytes"
 	case time.Time:
@@ -90,9 +91,9 @@ func typeName(v any) string {
 // mismatch says that an encoding does not take the type of v, and what to write.
 func mismatch(encoding, takes string, v any, hint string) error {
 	if hint == "" {
-		return fmt.Errorf("%s takes %s, not %s", encoding, takes, typeName(v))
+		return fmt.Errorf("%s takes %s, not %s", encoding, takes, TypeName(v))
 	}
-	return fmt.Errorf("%s takes %s, not %s: %s", encoding, takes, typeName(v), hint)
+	return fmt.Errorf("%s takes %s, not %s: %s", encoding, takes, TypeName(v), hint)
 }
 
 func appendBytes(dst []byte, v any) ([]byte, error) {

@@ -9,6 +9,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 )
 
 // Absent is the value of optional.none(): there is nothing to write.
@@ -166,33 +168,12 @@ func nativeMap(m traits.Mapper, left *int) (any, error) {
 	return out, nil
 }
 
-// typeName names the type of a value as CEL does.
+// typeName is cell.TypeName, of what Eval returns.
 func typeName(v any) string {
-	switch v.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "bool"
-	case int64:
-		return "int"
-	case uint64:
-		return "uint"
-	case float64:
-		return "double"
-	case string:
-		return "string"
-	case []byte:
-		return "bytes"
-	case time.Time:
-		return "timestamp"
-	case time.Duration:
-		return "duration"
-	case []any:
-		return "list"
-	case Absent:
+	if _, ok := v.(Absent); ok {
 		return "absent"
 	}
-	return "map"
+	return cell.TypeName(v)
 }
 
 // typeOf evaluates one part of the expression to name its type.

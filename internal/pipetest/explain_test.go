@@ -37,7 +37,7 @@ func TestExplainSaysWhatEachMappingDoesAndWhyOthersDoNot(t *testing.T) {
 		{"taken by one, refused by another", `{"type":"order","id":"a","at":"2026-08-30T10:15:30.123Z","status":"PAID","lines":[{"sku":"x","qty":"1"}]}`, `record 0, 105 bytes
   order: takes it, 1 row
   view: no, because orders.yaml:34:13: event.?type.orValue("") == "view" does not hold
-  lines: rejected at mutations[0].set.cf.total (orders.yaml:48:29: item.qty): int64 takes int, not text: convert with int(); onFailure is dead-letter
+  lines: rejected at mutations[0].set.cf.total (orders.yaml:48:29: item.qty): int64 takes int, not string: convert with int(); onFailure is dead-letter
 row orders "order#a"
   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
   set cf:status = "PAID" @ 2026-08-30T10:15:30.123Z

@@ -172,7 +172,7 @@ a row that the test does not expect
 +   deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
 +   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
 `},
-		{"a value that its column does not take", "total: 9007199254740993, status", "total: x, status", "the expected value: int64 takes int, not text: convert with int()\n"},
+		{"a value that its column does not take", "total: 9007199254740993, status", "total: x, status", "the expected value: int64 takes int, not string: convert with int()\n"},
 		{"skipped", row, "\n      skipped: true\n", `not skipped
 + orders "order#a"
 +   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
