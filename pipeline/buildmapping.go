@@ -29,13 +29,8 @@ func (b *builder) mapping(doc *mappingDoc, index int) *Mapping {
 
 // operation is where the mutation's one operation stands.
 func (m *mutationDoc) operation() at {
-	for _, a := range []at{m.Set.at, m.Add.at, m.Merge.at, m.DeleteColumns.at, m.DeleteRow.at} {
-		if a.given() {
-			return a
-		}
-	}
-	if len(m.DeleteFamilies) > 0 {
-		return m.DeleteFamilies[0].at
+	if _, where, _ := m.operations().chosen(); where.given() {
+		return where
 	}
 	return m.at
 }
@@ -45,23 +40,13 @@ func (b *builder) mutation(doc *mutationDoc, t *Table) *Mutation {
 		Pos: doc.pos, When: doc.When.v, Replace: Replace(doc.Replace.v), From: doc.From.v, To: doc.To.v,
 		AllVersions: doc.Versions.v == "all", Tombstone: doc.Tombstone.v,
 	}
-	switch {
-	case doc.Set.given():
-		m.Kind, m.Cells = Set, b.assignments(&doc.Set, t, Set)
-	case doc.Add.given():
-		m.Kind, m.Cells = Add, b.assignments(&doc.Add, t, Add)
-	case doc.Merge.given():
-		m.Kind, m.Cells = Merge, b.assignments(&doc.Merge, t, Merge)
-	case doc.DeleteColumns.given():
-		m.Kind, m.Columns = DeleteColumns, b.columns(&doc.DeleteColumns, t)
-	case doc.DeleteFamilies != nil:
-		m.Kind, m.Families = DeleteFamilies, b.families(doc.DeleteFamilies, t)
-	case doc.DeleteRow.given():
-		m.Kind = DeleteRow
-		if doc.DeleteRow.ok() && !doc.DeleteRow.v {
-			b.fail(doc.DeleteRow.at, "takes true: leave the mutation out where the row stays")
-		}
+	o := doc.operations()
+	kind, _, cells := o.chosen()
+	m.Kind = kind
+	if cells != nil {
+		m.Cells = b.assignments(cells, t, kind)
 	}
+	m.Columns, m.Families = o.deleted(b, kind, t)
 	b.modifiers(m, doc.Replace.at, doc.From.at, doc.To.at, doc.Versions.at, doc.Tombstone.at)
 	return m
 }

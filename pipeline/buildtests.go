@@ -231,23 +231,13 @@ func (b *builder) expectMutation(doc *wantMutationDoc, t *Table) ExpectMutation 
 		Pos: doc.pos, Replace: Replace(doc.Replace.v), From: doc.From.v, To: doc.To.v,
 		AllVersions: doc.Versions.v == "all", Tombstone: doc.Tombstone.v,
 	}
-	switch {
-	case doc.Set.given():
-		m.Kind, m.Cells = Set, b.testCells(&doc.Set, t, Set)
-	case doc.Add.given():
-		m.Kind, m.Cells = Add, b.testCells(&doc.Add, t, Add)
-	case doc.Merge.given():
-		m.Kind, m.Cells = Merge, b.testCells(&doc.Merge, t, Merge)
-	case doc.DeleteColumns.given():
-		m.Kind, m.Columns = DeleteColumns, b.columns(&doc.DeleteColumns, t)
-	case doc.DeleteFamilies != nil:
-		m.Kind, m.Families = DeleteFamilies, b.families(doc.DeleteFamilies, t)
-	case doc.DeleteRow.given():
-		m.Kind = DeleteRow
-		if doc.DeleteRow.ok() && !doc.DeleteRow.v {
-			b.fail(doc.DeleteRow.at, "takes true: leave the mutation out where the row stays")
-		}
+	o := doc.operations()
+	kind, _, cells := o.chosen()
+	m.Kind = kind
+	if cells != nil {
+		m.Cells = b.testCells(cells, t, kind)
 	}
+	m.Columns, m.Families = o.deleted(b, kind, t)
 	like := &Mutation{Kind: m.Kind, Columns: m.Columns, Tombstone: m.Tombstone}
 	b.modifiers(like, doc.Replace.at, doc.From.at, doc.To.at, doc.Versions.at, doc.Tombstone.at)
 	return m
