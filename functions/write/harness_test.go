@@ -175,8 +175,12 @@ func (h *house) serve(p *pipeline.Pipeline) {
 			h.t.Errorf("closing the writer: %v", err)
 		}
 	})
+	compiled, err := mapping.Compile(p, h.limits)
+	if err != nil {
+		h.t.Fatal(err)
+	}
 	handler, err := write.New(write.Config{
-		Pipeline: p, Writer: w, DeadLetters: h.letters, Limits: h.limits, Budget: time.Minute,
+		Pipeline: p, Compiled: compiled, Writer: w, DeadLetters: h.letters, Budget: time.Minute,
 		Logger: logger, Now: time.Now, Report: report,
 	})
 	if err != nil {

@@ -38,13 +38,14 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []deadletter.Letter) error
 }
 
-// Config is what the function needs. All of it but DeadLetters is required; that one
-// is where a policy of the file says dead-letter.
+// Config is what the function needs. All of it is required, but DeadLetters only where
+// a policy of the file says dead-letter, and one of Compiled and Limits.
 type Config struct {
 	Pipeline    *pipeline.Pipeline
+	Compiled    *mapping.Write // of the pipeline, as lint.Load has it; nil: New compiles it
+	Limits      mapping.Limits // under which New compiles it
 	Writer      Applier
 	DeadLetters DeadLetters
-	Limits      mapping.Limits
 	Budget      time.Duration
 	Logger      *slog.Logger
 	Now         func() time.Time
@@ -54,23 +55,24 @@ type Config struct {
 // function is one write function.
 type function struct {
 	cfg     Config
-	write   *mapping.Write
 	records record.Decode
 	shares  *shares
 }
 
-// New compiles the pipeline and returns the function as an HTTP handler of Pub/Sub
-// deliveries. It fails where an expression does not compile.
+// New returns the function as an HTTP handler of Pub/Sub deliveries. It fails where an
+// expression does not compile.
 func New(cfg Config) (http.Handler, error) {
 	p := cfg.Pipeline
-	compiled, err := mapping.Compile(p, cfg.Limits)
-	if err != nil {
-		return nil, err
+	var err error
+	if cfg.Compiled == nil {
+		if cfg.Compiled, err = mapping.Compile(p, cfg.Limits); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.DeadLetters == nil && (p.Write.OnFailure == pipeline.PolicyDeadLetter || p.Write.OnUnmatched == pipeline.PolicyDeadLetter) {
 		return nil, errors.New("a policy says dead-letter, and there is nowhere to put dead letters")
 	}
-	f := &function{cfg: cfg, write: compiled, shares: newShares(p, cfg.Now)}
+	f := &function{cfg: cfg, shares: newShares(p, cfg.Now)}
 	if f.records, err = record.ByFormat(string(p.Write.Format)); err != nil {
 		return nil, err
 	}
@@ -145,7 +147,7 @@ func (f *function) handle(ctx context.Context, d *delivery) error {
 		}
 		return d.refused.err()
 	}
-	d.session = f.write.Start(message(&d.Message), d.summary.Start)
+	d.session = f.cfg.Compiled.Start(message(&d.Message), d.summary.Start)
 	size := 0
 	for r := range f.records(d.Message.Data, d.Message.Attributes) {
 		if len(d.step) == stepRecords || size >= stepBytes {
