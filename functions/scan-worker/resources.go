@@ -78,13 +78,13 @@ func NewSinks(client func(context.Context) (*pubsub.Client, error), logger *slog
 
 // Sink is for Config.Sink.
 func (s *Sinks) Sink(ctx context.Context, scan *pipeline.Scan) (relay.Sink, error) {
-	switch {
-	case scan.To.Log:
-		return sink.NewLog(s.logger.With("scan", scan.Name)), nil
-	case scan.To.PubSub != nil:
-		return s.topic(ctx, scan.To.PubSub.Topic)
+	if err := scan.To.Served(); err != nil {
+		return nil, &hopeless{err}
 	}
-	return nil, &hopeless{fmt.Errorf("this version has no sink %s for scans", scan.To.Kind())}
+	if scan.To.Log {
+		return sink.NewLog(s.logger.With("scan", scan.Name)), nil
+	}
+	return s.topic(ctx, scan.To.PubSub.Topic)
 }
 
 func (s *Sinks) topic(ctx context.Context, name string) (relay.Sink, error) {

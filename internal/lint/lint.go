@@ -44,6 +44,7 @@ const (
 	RuleHotKey   Rule = "hot-key"       // writes go to one place
 	RuleDouble   Rule = "double-in-key" // a double becomes part of a key
 	RuleMutation Rule = "mutation"      // format: mutation, of which nothing can be said
+	RuleUnserved Rule = "not-served"    // what this version does not do
 )
 
 // Finding is one thing to know about a file.
@@ -195,6 +196,9 @@ func Check(p *pipeline.Pipeline, w *mapping.Write) *Report {
 	if p.Write != nil && p.Write.Format == pipeline.FormatMutation {
 		c.add(Note, RuleMutation, p.Write.Pos, "write.format",
 			"the messages hold the mutations, so what a second delivery does is theirs: an add in them without an idempotency token counts again")
+	}
+	for _, u := range p.Unserved() {
+		c.add(Warning, RuleUnserved, u.Pos, u.Place, "%s", u.Message)
 	}
 	replays := make([]Replay, len(c.mappings))
 	for i := range c.mappings {
