@@ -23,17 +23,13 @@ const maxTold = 5
 type cells map[string]bigtable.ReadItem
 
 // compare reads every table back and holds it against what the events say.
-func (d *demo) compare(ctx context.Context, l *local, p *pipeline.Pipeline, events [][]byte, result *demoResult) (differences, err error) {
-	expected, err := expectedRows(p, events)
-	if err != nil {
-		return nil, err
-	}
+func (d *demo) compare(ctx context.Context, l *local, f *flights) (differences, err error) {
 	conn, err := l.emulator.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	t := p.Tables[0]
+	t := f.Pipeline.Tables[0]
 	client, err := bigtable.NewClientWithConfig(ctx, t.Project, t.Instance, bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(conn))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to read back: %w", err)
@@ -43,8 +39,8 @@ func (d *demo) compare(ctx context.Context, l *local, p *pipeline.Pipeline, even
 	var wrong []string
 	err = client.Open(t.ID).ReadRows(ctx, bigtable.InfiniteRange(""), func(r bigtable.Row) bool {
 		found++
-		if equalCells(rowCells(r), expected[r.Key()]) {
-			result.Rows++
+		if equalCells(rowCells(r), f.rows[r.Key()]) {
+			d.result.Rows++
 		} else if len(wrong) < maxTold {
 			wrong = append(wrong, mapping.Key(t, []byte(r.Key())))
 		}
@@ -54,10 +50,10 @@ func (d *demo) compare(ctx context.Context, l *local, p *pipeline.Pipeline, even
 		return nil, fmt.Errorf("reading back: %w", err)
 	}
 	if len(wrong) > 0 {
-		differences = fmt.Errorf("%d of %d rows differ from their events, as %s", found-result.Rows, found, wrong)
+		differences = fmt.Errorf("%d of %d rows differ from their events, as %s", found-d.result.Rows, found, wrong)
 	}
-	if found != len(expected) {
-		differences = errors.Join(differences, fmt.Errorf("%d rows are there, and the events make %d", found, len(expected)))
+	if found != len(f.rows) {
+		differences = errors.Join(differences, fmt.Errorf("%d rows are there, and the events make %d", found, len(f.rows)))
 	}
 	return differences, nil
 }

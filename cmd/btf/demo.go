@@ -8,21 +8,34 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
 	"github.com/bigtable-functions/bigtable-functions/examples"
+	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// demoTimeout bounds the demo, but for the time that --hold adds.
-const demoTimeout = 5 * time.Minute
+const (
+	// demoTimeout bounds the demo, but for the time that --hold adds.
+	demoTimeout = 5 * time.Minute
+	// demoWorkers is how many instances of scan-worker read the table.
+	demoWorkers = 3
+	// demoTablets is how many the table has, so that each worker gets several splits.
+	demoTablets = 4 * demoWorkers
+)
 
 func demoCommand() *cobra.Command {
 	var d demo
@@ -31,7 +44,10 @@ func demoCommand() *cobra.Command {
 		Short: "Write 2,000 real flights through embedded Pub/Sub, function and Bigtable, and read them back",
 		Long: "Publishes the flights of examples/flights to an embedded Pub/Sub, whose push subscription\n" +
 			"delivers them over HTTP to the function write, which writes them into an embedded Bigtable.\n" +
-			"Then reads every row back and compares. Exits 0 only if every row is there with the right cells.",
+			"Then reads every row back and compares. Then scans the table: scan-planner cuts it into splits,\n" +
+			"three instances of scan-worker read these in parallel and publish a record for each row, and\n" +
+			"what arrives is compared too. Exits 0 only if every row is there with the right cells, and\n" +
+			"every record once with the right values.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d.stdout, d.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -47,6 +63,8 @@ type demo struct {
 	json, hold     bool
 	stdout, stderr io.Writer
 	totals         totals
+	scanning       scanning
+	result         demoResult
 }
 
 // demoResult is the object that --json prints. Its fields are a contract.
@@ -59,6 +77,10 @@ type demoResult struct {
 	DeadLettered int     `json:"deadLettered"` // of these, kept as dead letters
 	Rows         int     `json:"rows"`         // rows read back that are as expected
 	Seconds      float64 `json:"seconds"`      // from the first publish to the last acknowledgement
+	Scanned      int     `json:"scanned"`      // records of the scan that came once and as expected
+	Splits       int     `json:"splits"`       // that the scan's plan has
+	Workers      int     `json:"workers"`      // that have read one of them
+	ScanSeconds  float64 `json:"scanSeconds"`  // from the request to the completion event
 }
 
 // totals sums the summaries of all deliveries.
@@ -76,89 +98,127 @@ func (t *totals) add(_ context.Context, s write.Summary) {
 	t.s.DeadLettered += s.DeadLettered
 }
 
-func (d *demo) run(ctx context.Context) (err error) {
-	file, err := examples.Flights.ReadFile("flights/pipeline.yaml")
-	if err != nil {
-		return err
-	}
-	p, err := pipeline.Parse(file, pipeline.Options{File: "examples/flights/pipeline.yaml"})
-	if err != nil {
-		return err
-	}
-	data, err := examples.Flights.ReadFile("flights/flights.ndjson")
-	if err != nil {
-		return err
-	}
-	events := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-
-	running, cancel := context.WithTimeout(ctx, demoTimeout)
-	defer cancel()
-	logger := slog.New(telemetry.NewHandler(d.stderr, slog.LevelWarn, ""))
-	l, err := startLocal(running, p, logger, d.totals.add)
-	if err != nil {
-		return fmt.Errorf("starting the demo: %w", err)
-	}
-	defer func() { err = errors.Join(err, l.close()) }()
-
-	result, err := d.write(running, l, p, events)
-	if err != nil {
-		return err
-	}
-	differences, err := d.compare(running, l, p, events, &result)
-	if err != nil {
-		return err
-	}
-	if err := d.tell(result); err != nil {
-		return err
-	}
-	if d.hold {
-		d.holdOpen(ctx, l)
-	}
-	return differences
-}
-
-// write publishes the events and waits until each is acknowledged.
-func (d *demo) write(ctx context.Context, l *local, p *pipeline.Pipeline, events [][]byte) (demoResult, error) {
-	client, err := l.cloud.Client(ctx)
-	if err != nil {
-		return demoResult{}, err
-	}
-	defer client.Close()
-	began := time.Now()
-	topic := client.Publisher(p.Name + "-events")
-	defer topic.Stop()
-	published := make([]*pubsub.PublishResult, len(events))
-	for i, e := range events {
-		published[i] = topic.Publish(ctx, &pubsub.Message{Data: e})
-	}
-	for _, r := range published {
-		if _, err := r.Get(ctx); err != nil {
-			return demoResult{}, fmt.Errorf("publishing: %w", err)
-		}
-	}
-	bar := newProgress(d.stderr, "acknowledged", len(events))
-	defer bar.end()
-	err = l.events.Wait(ctx, func(n localcloud.Counts) bool {
-		bar.set(int(n.Acked))
-		return n.Settled() >= int64(len(events))
-	})
-	counts := l.events.Counts()
-	sums := d.totals.read()
-	return demoResult{
-		Published: int(counts.Published), Acked: int(counts.Acked), Applied: sums.Applied, Skipped: sums.Skipped,
-		Failed: sums.Failed, DeadLettered: sums.DeadLettered, Seconds: time.Since(began).Seconds(),
-	}, err
-}
-
 func (t *totals) read() write.Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.s
 }
 
+// flights are the example: its pipeline, its events and the rows that they make.
+type flights struct {
+	*lint.Loaded
+	events [][]byte
+	rows   map[string]cells
+}
+
+func loadFlights() (*flights, error) {
+	file, err := examples.Flights.ReadFile("flights/pipeline.yaml")
+	if err != nil {
+		return nil, err
+	}
+	loaded, findings := lint.Load(file, pipeline.Options{File: "examples/flights/pipeline.yaml"})
+	if err := findings.Err(); err != nil {
+		return nil, err
+	}
+	data, err := examples.Flights.ReadFile("flights/flights.ndjson")
+	if err != nil {
+		return nil, err
+	}
+	f := &flights{Loaded: loaded, events: bytes.Split(bytes.TrimSpace(data), []byte("\n"))}
+	f.rows, err = expectedRows(loaded.Pipeline, f.events)
+	return f, err
+}
+
+func (d *demo) run(ctx context.Context) (err error) {
+	f, err := loadFlights()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "btf-demo-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the ledger: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	place := ledger.Location{Path: filepath.Join(dir, "ledger.db")}.String()
+
+	running, cancel := context.WithTimeout(ctx, demoTimeout)
+	defer cancel()
+	l, err := startLocal(running, f.Loaded, d.options(f, place))
+	if err != nil {
+		return fmt.Errorf("starting the demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+
+	if err := d.write(running, l, f); err != nil {
+		return err
+	}
+	differences, err := d.compare(running, l, f)
+	if err != nil {
+		return err
+	}
+	scanned, err := d.scan(running, l, f)
+	if err != nil {
+		return errors.Join(err, differences)
+	}
+	if err := d.tell(); err != nil {
+		return err
+	}
+	if d.hold {
+		d.holdOpen(ctx, l, f, place)
+	}
+	return errors.Join(differences, scanned)
+}
+
+func (d *demo) options(f *flights, place string) localOptions {
+	d.scanning.done = make(chan task.ScanDone, 1)
+	logger := slog.New(telemetry.NewHandler(d.stderr, slog.LevelWarn, ""))
+	return localOptions{
+		logger: logger, records: logger, workers: demoWorkers,
+		tablets: map[string][]string{f.Pipeline.Tables[0].ID: cutKeys(f.rows, demoTablets)},
+		openLedger: func(ctx context.Context) (*ledger.Ledger, error) {
+			l, _, err := scans.OpenLedger(ctx, place, f.Pipeline.Name, ledger.Options{})
+			return l, err
+		},
+		wrote: d.totals.add, planned: func(context.Context, scanplanner.Summary) {},
+		scanned: d.scanning.add, finished: d.scanning.finish,
+	}
+}
+
+// write publishes the events and waits until each is acknowledged.
+func (d *demo) write(ctx context.Context, l *local, f *flights) error {
+	name := f.Pipeline.Name + "-events"
+	began := time.Now()
+	topic := l.client.Publisher(name)
+	defer topic.Stop()
+	published := make([]*pubsub.PublishResult, len(f.events))
+	for i, e := range f.events {
+		published[i] = topic.Publish(ctx, &pubsub.Message{Data: e})
+	}
+	for _, r := range published {
+		if _, err := r.Get(ctx); err != nil {
+			return fmt.Errorf("publishing: %w", err)
+		}
+	}
+	bar := newProgress(d.stderr, "acknowledged", len(f.events))
+	defer bar.end()
+	err := l.pushes[name].Wait(ctx, func(n localcloud.Counts) bool {
+		bar.set(int(n.Acked))
+		return n.Settled() >= int64(len(f.events))
+	})
+	counts := l.pushes[name].Counts()
+	sums := d.totals.read()
+	d.result = demoResult{
+		Published: int(counts.Published), Acked: int(counts.Acked), Applied: sums.Applied, Skipped: sums.Skipped,
+		Failed: sums.Failed, DeadLettered: sums.DeadLettered, Seconds: time.Since(began).Seconds(),
+	}
+	return err
+}
+
 // tell prints the result.
-func (d *demo) tell(r demoResult) error {
+func (d *demo) tell() error {
+	r := &d.result
 	fmt.Fprintf(d.stderr, "%d events published, %d acknowledged, %d rows read back equal, in %.1f s\n", r.Published, r.Acked, r.Rows, r.Seconds)
+	fmt.Fprintf(d.stderr, "%d splits scanned by %d workers, %d records arrived equal, in %.1f s\n", r.Splits, r.Workers, r.Scanned, r.ScanSeconds)
 	if !d.json {
 		return nil
 	}
@@ -169,10 +229,14 @@ func (d *demo) tell(r demoResult) error {
 }
 
 // holdOpen says how to reach the parts and waits for an interrupt.
-func (d *demo) holdOpen(ctx context.Context, l *local) {
+func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, place string) {
 	fmt.Fprintf(d.stderr, "holding; to look around, in another shell:\n"+
 		"  export BIGTABLE_EMULATOR_HOST=%s\n"+
+		"  export PUBSUB_EMULATOR_HOST=%s PUBSUB_PROJECT=%s\n"+
+		"  export LEDGER=%s\n"+
 		"  cbt -project demo -instance demo read flights count=3\n"+
-		"Ctrl-C ends it\n", l.bigtable)
+		"  btf status -f examples/flights/pipeline.yaml --all\n"+
+		"  btf scan -f examples/flights/pipeline.yaml %s --to -\n"+
+		"Ctrl-C ends it\n", l.bigtable, l.cloud.Addr(), localProject, place, f.Pipeline.Scans[0].Name)
 	<-ctx.Done()
 }

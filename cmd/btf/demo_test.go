@@ -2,15 +2,19 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
 )
 
 // output collects what a command prints while it runs.
@@ -31,7 +35,8 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-func TestDemoWritesEveryFlight(t *testing.T) {
+// covers: SC-01
+func TestDemoWritesAndScansEveryFlight(t *testing.T) {
 	var stdout, stderr output
 	cmd := root(&stdout, &stderr)
 	cmd.SetArgs([]string{"demo", "--json"})
@@ -42,9 +47,67 @@ func TestDemoWritesEveryFlight(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
 		t.Fatalf("stdout is no JSON object: %q: %v", stdout.String(), err)
 	}
-	want := demoResult{Published: 2000, Acked: 2000, Applied: 2000, Rows: 2000, Seconds: got.Seconds}
+	want := demoResult{
+		Published: 2000, Acked: 2000, Applied: 2000, Rows: 2000, Seconds: got.Seconds,
+		Scanned: 2000, Splits: 12, Workers: 3, ScanSeconds: got.ScanSeconds,
+	}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// The object's fields are a contract: their order, too, for scripts that match text.
+func TestTheFieldsOfDemosResultStayInOrder(t *testing.T) {
+	got, err := json.Marshal(demoResult{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"published":0,"acked":0,"applied":0,"skipped":0,"failed":0,"deadLettered":0,"rows":0,"seconds":0,` +
+		`"scanned":0,"splits":0,"workers":0,"scanSeconds":0}`
+	if string(got) != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestDemoFindsEveryRecordThatIsNotAsItsEventSays(t *testing.T) {
+	f, err := loadFlights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	expected, err := expectedRecords("s", f.events[:3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var good []push.Message
+	for id, record := range expected {
+		body, err := json.Marshal(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good = append(good, push.Message{Attributes: map[string]string{"recordId": id}, Data: body})
+	}
+	if n, err := compareRecords(expected, good); n != 3 || err != nil {
+		t.Fatalf("%d of the right ones, %v", n, err)
+	}
+	with := func(id, old, new string) []push.Message {
+		m := slices.Clone(good)
+		m[1] = push.Message{Attributes: map[string]string{"recordId": cmp.Or(id, m[1].Attributes["recordId"])}, Data: bytes.Replace(m[1].Data, []byte(old), []byte(new), 1)}
+		return m
+	}
+	distance := regexp.MustCompile(`"distance":(\d+)`).FindSubmatch(good[1].Data)
+	for name, messages := range map[string][]push.Message{
+		"one is missing":          good[1:],
+		"one came twice":          append(slices.Clone(good), good[0]),
+		"a number is a text":      with("", string(distance[0]), `"distance":"`+string(distance[1])+`"`),
+		"a number is another":     with("", string(distance[1]), "1"),
+		"a field is missing":      with("", string(distance[0])+",", ""),
+		"a field is too much":     with("", "{", `{"date":"2001",`),
+		"an id is another scan's": with("other", "", ""),
+		"it is no JSON":           with("", "{", ""),
+	} {
+		if n, err := compareRecords(expected, messages); n != 2 || err == nil {
+			t.Errorf("%s: %d equal, %v", name, n, err)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -23,14 +24,15 @@ func devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev -f FILE",
 		Short: "Run a pipeline on this machine, and again whenever its file changes",
-		Long: "Runs an embedded Bigtable with the file's tables, a Pub/Sub with its topics and the function\n" +
-			"write behind a push subscription, until interrupted. Prints the variables that point clients\n" +
-			"to them. When the file changes it is loaded again: what the next delivery meets is the new\n" +
-			"version. One that cannot be loaded is told of, and the version before stays. Data is gone\n" +
-			"when it ends.",
+		Long: "Runs an embedded Bigtable with the file's tables, a Pub/Sub with its topics, and the functions\n" +
+			"for its write section and its scans behind push subscriptions, until interrupted. Prints the\n" +
+			"variables that point clients to them. Scans with a schedule are started when they are due.\n" +
+			"When the file changes it is loaded again: what the next delivery meets is the new version.\n" +
+			"One that cannot be loaded is told of, and the version before stays. Data is gone when it\n" +
+			"ends, and with it the ledger, which is one of its own (.btf/PIPELINE.dev.db).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := &dev{file: file, stdout: cmd.OutOrStdout(), tell: &teller{out: cmd.ErrOrStderr()}}
+			d := &dev{file: file, stdout: cmd.OutOrStdout(), tell: &teller{out: cmd.ErrOrStderr()}, clock: systemClock()}
 			return d.run(cmd.Context())
 		},
 	}
@@ -46,9 +48,13 @@ type dev struct {
 	file     string
 	stdout   io.Writer
 	tell     *teller
+	clock    clock
+	name     string // of the pipeline
 	local    *local
-	text     []byte // as it was loaded or refused last
-	pipeline *pipeline.Pipeline
+	ledger   *devLedger        // nil until the file has scans
+	told     map[string]string // what was told of each scan; nil until the file has some
+	text     []byte            // as it was loaded or refused last
+	pipeline atomic.Pointer[pipeline.Pipeline]
 }
 
 // teller prints what happens, one line at a time, from any goroutine.
@@ -82,15 +88,26 @@ func (d *dev) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.pipeline = loaded.Pipeline
+	d.name = loaded.Pipeline.Name
+	d.pipeline.Store(loaded.Pipeline)
+	defer func() {
+		if d.ledger != nil {
+			err = errors.Join(err, d.ledger.close())
+		}
+	}()
 	logger := slog.New(slog.NewTextHandler(d.tell, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if d.local, err = startLocal(ctx, d.pipeline, logger, d.report); err != nil {
+	if d.local, err = startLocal(ctx, loaded, d.options(logger)); err != nil {
 		return fmt.Errorf("starting %s: %w", d.file, err)
 	}
 	defer func() { err = errors.Join(err, d.local.close()) }()
-	if err := d.endpoints(); err != nil {
+	if err := d.endpoints(loaded.Pipeline); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var scheduling sync.WaitGroup
+	defer scheduling.Wait()
+	defer cancel()
+	scheduling.Go(func() { d.startScheduled(ctx) })
 	return w.run(ctx, func() { d.reload(ctx) })
 }
 
@@ -100,8 +117,8 @@ func (d *dev) load(text []byte) (*lint.Loaded, error) {
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}
-	if loaded.Pipeline.Write == nil {
-		return nil, fmt.Errorf("%s: no write section, and that is what runs here", d.file)
+	if loaded.Pipeline.Write == nil && len(loaded.Pipeline.Scans) == 0 {
+		return nil, fmt.Errorf("%s: it has changes only, and btf dev does not serve these yet", d.file)
 	}
 	for _, f := range findings {
 		if f.Severity == lint.Warning {
@@ -113,24 +130,26 @@ func (d *dev) load(text []byte) (*lint.Loaded, error) {
 
 // endpoints prints how to reach the parts: variables on stdout, to be sourced by a
 // shell, and the rest for a reader.
-func (d *dev) endpoints() error {
+func (d *dev) endpoints(file *pipeline.Pipeline) error {
 	p := &printer{out: d.stdout}
 	p.printf("export BIGTABLE_EMULATOR_HOST=%s\n", d.local.bigtable)
 	p.printf("export PUBSUB_EMULATOR_HOST=%s\n", d.local.cloud.Addr())
 	p.printf("export PUBSUB_PROJECT=%s\n", localProject)
-	for _, table := range d.pipeline.Tables {
+	for _, table := range file.Tables {
 		if table.IDFrom.IsZero() {
 			d.tell.line("table %s", "projects/"+table.Project+"/instances/"+table.Instance+"/tables/"+table.ID)
 		}
 	}
-	name := d.pipeline.Name
-	d.tell.line("topic %s, whose messages go to the function write at %s", "projects/"+localProject+"/topics/"+name+"-events", d.local.function)
+	if s := d.local.services[d.name+"-"+string(lint.Write)]; s != nil {
+		d.tell.line("topic %s, whose messages go to the function write at %s", localTopic(d.name+"-events"), s.url)
+	}
+	err := errors.Join(p.err, d.tellScans(file))
 	d.tell.line("running %s; change it and save, or end with Ctrl-C", d.file)
-	return p.err
+	return err
 }
 
-// report tells of one delivery.
-func (d *dev) report(_ context.Context, s write.Summary) {
+// wrote tells of one delivery to write.
+func (d *dev) wrote(_ context.Context, s write.Summary) {
 	if s.Refused != nil {
 		d.tell.line("refused, and will come again: %s", s.Refused)
 		return
@@ -164,16 +183,18 @@ func (d *dev) deploy(ctx context.Context, text []byte) error {
 	if err != nil {
 		return err
 	}
-	p := loaded.Pipeline
+	p, before := loaded.Pipeline, d.pipeline.Load()
 	switch {
-	case p.Name != d.pipeline.Name:
+	case p.Name != d.name:
 		return fmt.Errorf("%s: the name is now %s: topics have the name they were made with, so start btf dev again", d.file, p.Name)
-	case p.Write.Ordered != d.pipeline.Write.Ordered:
+	case before.Write != nil && p.Write == nil, len(before.Scans) > 0 && len(p.Scans) == 0:
+		return fmt.Errorf("%s: the write section or the scans are gone: subscriptions stay as they were made, so start btf dev again", d.file)
+	case before.Write != nil && p.Write.Ordered != before.Write.Ordered:
 		return fmt.Errorf("%s: write.ordered changed: a subscription stays as it was made, so start btf dev again", d.file)
 	}
-	if err := d.local.deploy(ctx, p); err != nil {
+	if err := d.local.deploy(ctx, loaded); err != nil {
 		return err
 	}
-	d.pipeline = p
-	return nil
+	d.pipeline.Store(p)
+	return d.tellScans(p)
 }

@@ -40,7 +40,8 @@ type developing struct {
 	stdout, stderr output
 	interrupt      context.CancelFunc
 	done           chan error
-	topic          *pubsub.Publisher
+	topic          *pubsub.Publisher // of events
+	requests       *pubsub.Publisher // of scans
 	tables         *bigtable.Client
 	deliveries     int
 }
@@ -49,11 +50,21 @@ func startDev(t *testing.T, text string) *developing {
 	t.Helper()
 	in(t, map[string]string{"orders.yaml": text})
 	d := &developing{t: t, done: make(chan error, 1)}
+	d.start(func(ctx context.Context) error {
+		cmd := root(&d.stdout, &d.stderr)
+		cmd.SetArgs([]string{"dev", "-f", "orders.yaml"})
+		return cmd.ExecuteContext(ctx)
+	})
+	return d
+}
+
+// start runs dev and connects to what it has started.
+func (d *developing) start(dev func(context.Context) error) {
+	t := d.t
+	t.Helper()
 	var ctx context.Context
 	ctx, d.interrupt = context.WithCancel(t.Context())
-	cmd := root(&d.stdout, &d.stderr)
-	cmd.SetArgs([]string{"dev", "-f", "orders.yaml"})
-	go func() { d.done <- cmd.ExecuteContext(ctx) }()
+	go func() { d.done <- dev(ctx) }()
 	t.Cleanup(d.interrupt)
 	d.said(`(running) orders.yaml`)
 
@@ -64,13 +75,14 @@ func startDev(t *testing.T, text string) *developing {
 	t.Cleanup(func() { client.Close() })
 	d.topic = client.Publisher("orders-events")
 	t.Cleanup(d.topic.Stop)
+	d.requests = client.Publisher("orders-scan-requests")
+	t.Cleanup(d.requests.Stop)
 	d.tables, err = bigtable.NewClientWithConfig(ctx, "my-project", "my-instance",
 		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, d.dial("BIGTABLE_EMULATOR_HOST"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.tables.Close() })
-	return d
 }
 
 func (d *developing) variable(name string) string {
@@ -219,7 +231,7 @@ func TestDevTellsOfRecordsThatCannotBeWritten(t *testing.T) {
 func TestDevNeedsAFileThatLoads(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"broken":           {withValue("evnt.x"), "orders.yaml:14:31: error: write.mappings[0].mutations[0].set.cf.status: evnt is neither"},
-		"without write":    {"version: 1\nname: orders\nbigtable: {project: my-project, instance: my-instance}\ntables: {t: {families: {cf: {}}}}\nscans: {s: {table: t, to: {log: {}}}}\n", "no write section"},
+		"changes only":     {"version: 1\nname: orders\nbigtable: {project: my-project, instance: my-instance}\ntables: {t: {families: {cf: {}}}}\nchanges: {c: {table: t, appProfile: one, to: {log: {}}}}\n", "changes only, and btf dev does not serve these yet"},
 		"with credentials": {"credentialsFile: k.json\n" + withValue("event.x"), "credentialsFile and BIGTABLE_EMULATOR_HOST are both set"},
 	} {
 		t.Run(name, func(t *testing.T) {

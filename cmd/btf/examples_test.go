@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/bigtable-functions/bigtable-functions/examples"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
@@ -90,12 +90,13 @@ func TestAnEarthquakeFeedIsOneMessageAndARowForEachQuake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := pipeline.Parse(file, pipeline.Options{File: "pipeline.yaml"})
-	if err != nil {
+	loaded, findings := lint.Load(file, pipeline.Options{File: "pipeline.yaml"})
+	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}
+	p := loaded.Pipeline
 	var sums totals
-	l, err := startLocal(t.Context(), p, slog.New(slog.NewTextHandler(io.Discard, nil)), sums.add)
+	l, err := startLocal(t.Context(), loaded, localOptions{logger: slog.New(slog.DiscardHandler), wrote: sums.add})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func publish(t *testing.T, l *local, p *pipeline.Pipeline, data []byte) {
 	if _, err := topic.Publish(ctx, &pubsub.Message{Data: data}).Get(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.events.Wait(ctx, func(n localcloud.Counts) bool { return n.Acked == 1 }); err != nil {
+	if err := l.pushes[p.Name+"-events"].Wait(ctx, func(n localcloud.Counts) bool { return n.Acked == 1 }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// versions serves each request by the newest version of a handler. A version that is
-// replaced is closed when its last request has ended, or when grace is over: what it
-// then refuses comes again, to its successor.
+// versions serves each request by the newest version of a function. A version that is
+// replaced is told to stop, and closed when its last request has ended or when grace is
+// over: what it then refuses comes again, to its successor.
 type versions struct {
 	grace time.Duration
 
@@ -19,9 +19,17 @@ type versions struct {
 	failed  error // of closing those that are replaced
 }
 
+// release is one version of a function, to be served.
+type release struct {
+	handler http.Handler
+	// stop asks for an early end of the requests under way; it returns at once. nil:
+	// they are short.
+	stop  func()
+	close func() error
+}
+
 type version struct {
-	handler  http.Handler
-	close    func() error
+	release
 	requests int
 	replaced bool
 	idle     chan struct{} // closed when replaced and without requests
@@ -59,10 +67,15 @@ func (of *version) checkIdle() {
 	}
 }
 
-// replace serves requests by handler from now on. close is called when it is replaced
-// in turn.
-func (v *versions) replace(handler http.Handler, close func() error) {
-	v.swap(&version{handler: handler, close: close, idle: make(chan struct{})})
+func (of *version) end() {
+	if of.stop != nil {
+		of.stop()
+	}
+}
+
+// replace serves requests by r from now on.
+func (v *versions) replace(r release) {
+	v.swap(&version{release: r, idle: make(chan struct{})})
 }
 
 func (v *versions) swap(next *version) {
@@ -73,6 +86,7 @@ func (v *versions) swap(next *version) {
 	if old == nil {
 		return
 	}
+	old.end()
 	old.replaced = true
 	old.checkIdle()
 	v.closing.Go(func() { v.retire(old) })
@@ -89,6 +103,15 @@ func (v *versions) retire(old *version) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.failed = errors.Join(v.failed, err)
+	}
+}
+
+// stop asks for an early end of the requests under way.
+func (v *versions) stop() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.current != nil {
+		v.current.end()
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -9,12 +10,12 @@ import (
 	"time"
 )
 
-// answering answers with a status once released.
-func answering(status int, release <-chan struct{}) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		<-release
+// versionOf answers with a status once it is free to.
+func versionOf(status int, free <-chan struct{}, close func() error) release {
+	return release{close: close, handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-free
 		w.WriteHeader(status)
-	})
+	})}
 }
 
 func get(v *versions) int {
@@ -29,15 +30,15 @@ func TestARequestEndsInTheVersionItBeganIn(t *testing.T) {
 		if got := get(v); got != http.StatusServiceUnavailable {
 			t.Errorf("before the first version: %d", got)
 		}
-		release, free := make(chan struct{}), make(chan struct{})
+		free1, free := make(chan struct{}), make(chan struct{})
 		close(free)
 		var closed []int
 		began := time.Now()
-		v.replace(answering(201, release), func() error { closed = append(closed, 1); return nil })
+		v.replace(versionOf(201, free1, func() error { closed = append(closed, 1); return nil }))
 		first := make(chan int, 1)
 		go func() { first <- get(v) }()
 		synctest.Wait()
-		v.replace(answering(202, free), func() error { closed = append(closed, 2); return errors.New("second") })
+		v.replace(versionOf(202, free, func() error { closed = append(closed, 2); return errors.New("second") }))
 		if got := get(v); got != 202 {
 			t.Errorf("a new request: %d", got)
 		}
@@ -45,7 +46,7 @@ func TestARequestEndsInTheVersionItBeganIn(t *testing.T) {
 		if len(closed) != 0 {
 			t.Errorf("closed %v while a request is under way", closed)
 		}
-		close(release)
+		close(free1)
 		if got := <-first; got != 201 {
 			t.Errorf("the request under way: %d", got)
 		}
@@ -68,9 +69,9 @@ func TestARequestEndsInTheVersionItBeganIn(t *testing.T) {
 func TestAVersionIsClosedWhenItsGraceIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &versions{grace: time.Minute}
-		release := make(chan struct{})
+		free := make(chan struct{})
 		began := time.Now()
-		v.replace(answering(201, release), func() error { close(release); return nil })
+		v.replace(versionOf(201, free, func() error { close(free); return nil }))
 		first := make(chan int, 1)
 		go func() { first <- get(v) }()
 		synctest.Wait()
@@ -81,5 +82,60 @@ func TestAVersionIsClosedWhenItsGraceIsOver(t *testing.T) {
 			t.Errorf("closed after %v", took)
 		}
 		<-first
+	})
+}
+
+func TestAVersionIsToldToStopWhenItIsReplacedAndWhenAllEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &versions{grace: time.Minute}
+		free := make(chan struct{})
+		first := versionOf(201, free, func() error { return nil })
+		first.stop = func() { close(free) }
+		v.replace(first)
+		long := make(chan int, 1)
+		go func() { long <- get(v) }()
+		synctest.Wait()
+		began, stopped := time.Now(), false
+		second := versionOf(202, free, func() error { return nil })
+		second.stop = func() { stopped = true }
+		v.replace(second)
+		if got := <-long; got != 201 || !time.Now().Equal(began) {
+			t.Errorf("answer %d after %v", got, time.Since(began))
+		}
+		if v.stop(); !stopped {
+			t.Error("the newest was not told")
+		}
+		if err := v.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestInstancesTakeRequestsInTurnAndOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := make(pool, 2)
+		free := make(chan struct{})
+		var took []int
+		for i := range cap(p) {
+			p <- http.HandlerFunc(func(http.ResponseWriter, *http.Request) { took = append(took, i); <-free })
+		}
+		for range 5 {
+			go p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+		}
+		synctest.Wait()
+		if len(took) != 2 || took[0] == took[1] {
+			t.Errorf("%v were taken while both are busy", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)); w.Code != http.StatusTooManyRequests {
+			t.Errorf("one that does not wait gets %d", w.Code)
+		}
+		close(free)
+		synctest.Wait()
+		if len(took) != 5 || len(p) != 2 {
+			t.Errorf("%v were taken, %d instances are free", took, len(p))
+		}
 	})
 }

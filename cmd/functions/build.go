@@ -18,7 +18,6 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
-	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -65,27 +64,27 @@ func (p *parts) closeWithin(d time.Duration) error {
 
 // build makes the function that target names, or all of them where it is empty.
 func build(target string, env environment) (*parts, error) {
-	makers := map[string]func(*parts, *pipeline.Pipeline, environment) (http.Handler, error){
+	makers := map[string]func(*parts, *lint.Loaded, environment) (http.Handler, error){
 		"write": buildWrite, "scan-planner": buildScanPlanner, "scan-worker": buildScanWorker,
 	}
 	if target != "" && makers[target] == nil {
 		return nil, fmt.Errorf("FUNCTION_TARGET=%s names no function; there are: %s", target, strings.Join(slices.Sorted(maps.Keys(makers)), ", "))
 	}
-	p, err := loadPipeline(env)
+	loaded, err := loadPipeline(env)
 	if err != nil {
 		return nil, err
 	}
 	out := &parts{handlers: map[string]http.Handler{}}
 	out.stopping, out.stop = context.WithCancel(context.Background())
 	out.closers = append(out.closers, func() error { out.stop(); return nil })
-	if err := out.startMeters(target, p, env); err != nil {
+	if err := out.startMeters(target, loaded.Pipeline, env); err != nil {
 		return nil, err
 	}
 	for name, maker := range makers {
-		if target != "" && target != name || target == "" && !wanted(p, name) {
+		if target != "" && target != name || target == "" && !wanted(loaded.Pipeline, name) {
 			continue
 		}
-		if out.handlers[name], err = maker(out, p, env); err != nil {
+		if out.handlers[name], err = maker(out, loaded, env); err != nil {
 			return nil, errors.Join(fmt.Errorf("building %s: %w", name, err), out.close())
 		}
 	}
@@ -121,7 +120,7 @@ func (p *parts) startMeters(target string, file *pipeline.Pipeline, env environm
 }
 
 // loadPipeline reads PIPELINE, or the file that PIPELINE_FILE names.
-func loadPipeline(env environment) (*pipeline.Pipeline, error) {
+func loadPipeline(env environment) (*lint.Loaded, error) {
 	text, file := []byte(env.get("PIPELINE")), env.get("PIPELINE_FILE")
 	switch {
 	case len(text) > 0 && file != "":
@@ -142,10 +141,11 @@ func loadPipeline(env environment) (*pipeline.Pipeline, error) {
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}
-	return loaded.Pipeline, nil
+	return loaded, nil
 }
 
-func buildWrite(out *parts, p *pipeline.Pipeline, env environment) (http.Handler, error) {
+func buildWrite(out *parts, loaded *lint.Loaded, env environment) (http.Handler, error) {
+	p := loaded.Pipeline
 	if p.Write == nil {
 		return nil, errors.New("the pipeline has no write section")
 	}
@@ -168,7 +168,7 @@ func buildWrite(out *parts, p *pipeline.Pipeline, env environment) (http.Handler
 		return w.Close(ctx)
 	})
 	cfg := write.Config{
-		Pipeline: p, Writer: w, Limits: mapping.ServiceLimits(), Budget: write.Budget, Logger: env.logger, Now: time.Now,
+		Pipeline: p, Compiled: loaded.Write, Writer: w, Budget: write.Budget, Logger: env.logger, Now: time.Now,
 	}
 	gauges := write.Gauges{Writer: w.Stats}
 	publisher, err := buildDeadLetters(out, p, env)

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 
 	"cloud.google.com/go/pubsub/v2"
 
@@ -11,6 +13,7 @@ import (
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -37,8 +40,8 @@ func scanConfig(out *parts, p *pipeline.Pipeline, env environment) (scans.Config
 	return cfg, err
 }
 
-func buildScanPlanner(out *parts, p *pipeline.Pipeline, env environment) (http.Handler, error) {
-	cfg, err := scanConfig(out, p, env)
+func buildScanPlanner(out *parts, loaded *lint.Loaded, env environment) (http.Handler, error) {
+	cfg, err := scanConfig(out, loaded.Pipeline, env)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +49,7 @@ func buildScanPlanner(out *parts, p *pipeline.Pipeline, env environment) (http.H
 	if err != nil {
 		return nil, err
 	}
-	log := scanplanner.Log(env.logger, p.Name)
+	log := scanplanner.Log(env.logger, loaded.Pipeline.Name)
 	f, err := scans.NewPlanner(cfg, func(ctx context.Context, s scanplanner.Summary) {
 		log(ctx, s)
 		metrics.Report(ctx, s)
@@ -58,8 +61,8 @@ func buildScanPlanner(out *parts, p *pipeline.Pipeline, env environment) (http.H
 	return f, nil
 }
 
-func buildScanWorker(out *parts, p *pipeline.Pipeline, env environment) (http.Handler, error) {
-	cfg, err := scanConfig(out, p, env)
+func buildScanWorker(out *parts, loaded *lint.Loaded, env environment) (http.Handler, error) {
+	cfg, err := scanConfig(out, loaded.Pipeline, env)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +70,8 @@ func buildScanWorker(out *parts, p *pipeline.Pipeline, env environment) (http.Ha
 	if err != nil {
 		return nil, err
 	}
-	log := scanworker.Log(env.logger, p.Name)
-	f, err := scans.NewWorker(out.stopping, cfg, scans.Holder(env.get("K_REVISION")), func(ctx context.Context, s scanworker.Summary) {
+	log := scanworker.Log(env.logger, loaded.Pipeline.Name)
+	f, err := scans.NewWorker(out.stopping, cfg, instanceName(env), func(ctx context.Context, s scanworker.Summary) {
 		log(ctx, s)
 		metrics.Report(ctx, s)
 	})
@@ -77,4 +80,17 @@ func buildScanWorker(out *parts, p *pipeline.Pipeline, env environment) (http.Ha
 	}
 	out.closers = append(out.closers, f.Close)
 	return f, nil
+}
+
+// instanceName names this process in leases: the revision on Cloud Run, and something
+// that its instances do not share.
+func instanceName(env environment) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unnamed"
+	}
+	if revision := env.get("K_REVISION"); revision != "" {
+		host = revision + "/" + host
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -144,7 +145,8 @@ func (c *Cloud) Client(ctx context.Context) (*pubsub.Client, error) {
 	return client, nil
 }
 
-// CreateTopics makes topics, named without the project.
+// CreateTopics makes topics, named without the project, or in full where they are
+// another project's.
 func (c *Cloud) CreateTopics(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		if _, err := pubsubpb.NewPublisherClient(c.conn).CreateTopic(ctx, &pubsubpb.Topic{Name: c.topic(id)}); err != nil {
@@ -156,7 +158,7 @@ func (c *Cloud) CreateTopics(ctx context.Context, ids ...string) error {
 
 // CreatePull makes a subscription to pull from by any client. Unlike the
 // service it keeps a message that nobody pulls for ten minutes only; Published
-// has them all.
+// has them all. Names are as those of CreateTopics.
 func (c *Cloud) CreatePull(ctx context.Context, topic, id string) error {
 	_, err := pubsubpb.NewSubscriberClient(c.conn).CreateSubscription(ctx, &pubsubpb.Subscription{
 		Name: c.subscription(id), Topic: c.topic(topic), AckDeadlineSeconds: int32(longestDeadline.Seconds()),
@@ -181,6 +183,10 @@ func (c *Cloud) Published(topic string) []push.Message {
 	}
 	return out
 }
+
+// Stop begins no delivery any more. Those under way end, and what they publish is
+// taken, until Close.
+func (c *Cloud) Stop() { c.stop() }
 
 // Close stops delivering, waits for the requests under way until ctx ends and
 // cuts off those that are left, of which the error tells. Then it waits for all
@@ -208,7 +214,12 @@ func (c *Cloud) shutDown(ctx context.Context) error {
 	return err
 }
 
-func (c *Cloud) topic(id string) string { return "projects/" + c.opts.Project + "/topics/" + id }
-func (c *Cloud) subscription(id string) string {
-	return "projects/" + c.opts.Project + "/subscriptions/" + id
+func (c *Cloud) topic(id string) string        { return c.full("topics", id) }
+func (c *Cloud) subscription(id string) string { return c.full("subscriptions", id) }
+
+func (c *Cloud) full(kind, id string) string {
+	if strings.HasPrefix(id, "projects/") {
+		return id
+	}
+	return "projects/" + c.opts.Project + "/" + kind + "/" + id
 }

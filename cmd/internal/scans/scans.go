@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -141,17 +140,4 @@ func (f *Function) sink(cfg *Config) func(context.Context, *pipeline.Scan) (rela
 
 func keepsDeadLetters(p *pipeline.Pipeline) bool {
 	return slices.ContainsFunc(p.Scans, func(s *pipeline.Scan) bool { return s.OnFailure == pipeline.PolicyDeadLetter })
-}
-
-// Holder names this process in leases: the revision, where there is one, the host and
-// the process, which no two instances share.
-func Holder(revision string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unnamed"
-	}
-	if revision != "" {
-		host = revision + "/" + host
-	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+)
+
+// service is one function over HTTP: its URL stays, its versions change.
+type service struct {
+	url      string
+	versions versions
+}
+
+// startService serves a function that has no version yet.
+func (l *local) startService(ctx context.Context, id string) error {
+	s := &service{versions: versions{grace: closeTimeout}}
+	listener, err := listen(ctx)
+	if err != nil {
+		return fmt.Errorf("listening for the function %s: %w", id, err)
+	}
+	s.url = "http://" + listener.Addr().String() + "/"
+	server := &http.Server{Handler: &s.versions, ReadHeaderTimeout: time.Minute}
+	var serving sync.WaitGroup
+	var served error
+	serving.Go(func() { served = server.Serve(listener) })
+	l.services[id] = s
+	l.onClose(s.versions.close)
+	l.onClose(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		if err != nil {
+			err = errors.Join(err, server.Close())
+		}
+		serving.Wait()
+		if errors.Is(served, http.ErrServerClosed) {
+			return err
+		}
+		return errors.Join(err, served)
+	})
+	return nil
+}
+
+// once makes what is not there.
+func (l *local) once(what string, create func() error) error {
+	if l.made[what] {
+		return nil
+	}
+	err := create()
+	l.made[what] = err == nil
+	return err
+}
+
+// createTopics makes the topics that the file needs and that are not there: its own,
+// and those that its scans send to, each of these with a subscription to pull from.
+func (l *local) createTopics(ctx context.Context, loaded *lint.Loaded) error {
+	for _, id := range loaded.Report.Resources.Topics {
+		if err := l.createTopic(ctx, localTopic(id)); err != nil {
+			return err
+		}
+	}
+	for _, s := range loaded.Pipeline.Scans {
+		if s.To.PubSub == nil {
+			continue
+		}
+		topic := localTopic(s.To.PubSub.Topic)
+		if err := l.createTopic(ctx, topic); err != nil {
+			return err
+		}
+		if err := l.createPull(ctx, topic, pullOf(topic)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// localTopic returns a topic's full name.
+func localTopic(id string) string {
+	if strings.HasPrefix(id, "projects/") {
+		return id
+	}
+	return "projects/" + localProject + "/topics/" + id
+}
+
+// pullOf names the subscription to pull from that a topic has here.
+func pullOf(topic string) string { return strings.Replace(topic, "/topics/", "/subscriptions/", 1) }
+
+func (l *local) createTopic(ctx context.Context, name string) error {
+	return l.once(name, func() error { return l.cloud.CreateTopics(ctx, name) })
+}
+
+func (l *local) createPull(ctx context.Context, topic, name string) error {
+	return l.once(name, func() error { return l.cloud.CreatePull(ctx, topic, name) })
+}
+
+func (l *local) createPush(ctx context.Context, p localcloud.Push) error {
+	return l.once("projects/"+localProject+"/subscriptions/"+p.ID, func() (err error) {
+		l.pushes[p.ID], err = l.cloud.CreatePush(ctx, p)
+		return err
+	})
+}
+
+// subscribe makes the subscriptions that the file needs and that are not there, as they
+// are deployed, and the services they push to.
+func (l *local) subscribe(ctx context.Context, loaded *lint.Loaded, releases map[lint.Principal]release) error {
+	for _, s := range loaded.Report.Resources.Services {
+		if _, built := releases[s.Function]; !built {
+			continue
+		}
+		if err := l.once("service "+s.ID, func() error { return l.startService(ctx, s.ID) }); err != nil {
+			return err
+		}
+	}
+	for _, s := range loaded.Report.Resources.Subscriptions {
+		if err := l.createSubscription(ctx, &s); err != nil {
+			return err
+		}
+	}
+	if len(loaded.Pipeline.Scans) == 0 {
+		return nil
+	}
+	return l.listenForDone(ctx, loaded.Pipeline.Name+"-scan-done")
+}
+
+// createSubscription makes one that is not there. Of one that would push to what does
+// not run here there is none.
+func (l *local) createSubscription(ctx context.Context, s *lint.Subscription) error {
+	if s.Service == "" {
+		topic := localTopic(s.Topic)
+		return l.createPull(ctx, topic, pullOf(topic))
+	}
+	to := l.services[s.Service]
+	if to == nil {
+		return nil
+	}
+	return l.createPush(ctx, localcloud.Push{
+		ID: s.ID, Topic: s.Topic, Endpoint: to.url, AckDeadline: time.Duration(s.AckDeadline),
+		MinBackoff: time.Duration(s.MinBackoff), MaxBackoff: time.Duration(s.MaxBackoff),
+		MaxAttempts: s.MaxAttempts, DeadLetterTopic: s.DeadLetterTopic, Retention: time.Duration(s.Retention), Ordered: s.Ordered,
+	})
+}
+
+// listenForDone has finished told of completion events.
+func (l *local) listenForDone(ctx context.Context, topic string) error {
+	handler := push.Handler(push.Config{Budget: time.Minute, Logger: l.logger}, func(_ context.Context, d *push.Delivery) error {
+		done, err := task.DecodeScanDone(d.Message.Data)
+		if err != nil {
+			return nil // somebody else's message, which is nothing to act on
+		}
+		l.finished(done)
+		return nil
+	})
+	return l.createPush(ctx, localcloud.Push{
+		ID: topic, Topic: topic, Handler: handler, AckDeadline: time.Minute,
+		MinBackoff: 10 * time.Second, MaxBackoff: time.Minute, Retention: time.Hour,
+	})
+}
