@@ -44,7 +44,7 @@ func (b *builder) mutation(doc *mutationDoc, t *Table) *Mutation {
 	kind, _, cells := o.chosen()
 	m.Kind = kind
 	if cells != nil {
-		m.Cells = b.assignments(cells, t, kind)
+		m.Cells, b.unplaced[m] = b.assignments(cells, t, kind)
 	}
 	m.Columns, m.Families = o.deleted(b, kind, t)
 	b.modifiers(m, doc.Replace.at, doc.From.at, doc.To.at, doc.Versions.at, doc.Tombstone.at)
@@ -80,19 +80,25 @@ func (b *builder) modifiers(m *Mutation, replace, from, to, versions, tombstone 
 	}
 }
 
-func (b *builder) assignments(doc *dict[dict[expr]], t *Table, kind MutationKind) []Assignment {
-	var cells []Assignment
+// assignments returns the cells that can be written, and those whose family cannot.
+func (b *builder) assignments(doc *dict[dict[expr]], t *Table, kind MutationKind) (cells, unplaced []Assignment) {
 	for _, byFamily := range doc.entries {
 		f := b.familyOf(t, byFamily.key, byFamily.at)
-		if !b.accepts(f, kind, byFamily.at) {
-			continue
+		accepted := b.accepts(f, kind, byFamily.at)
+		if !accepted {
+			f = &Family{Name: byFamily.key}
 		}
 		for _, c := range byFamily.value.entries {
+			a := Assignment{Family: f, Qualifier: c.key, Encoding: inputEncoding(f, c.key, kind), Value: c.value.v}
+			if !accepted {
+				unplaced = append(unplaced, a)
+				continue
+			}
 			b.qualifier(c.key, c.at)
-			cells = append(cells, Assignment{Family: f, Qualifier: c.key, Encoding: inputEncoding(f, c.key, kind), Value: c.value.v})
+			cells = append(cells, a)
 		}
 	}
-	return cells
+	return cells, unplaced
 }
 
 // accepts reports whether cells of a family can be written by a kind of mutation.

@@ -25,6 +25,7 @@ func (b *builder) tables(doc *document) {
 
 func (b *builder) table(e *entry[tableDoc], defaults *bigtableDoc) *Table {
 	doc := &e.value
+	meant := doc.ok() && !b.faultAt(e.at.place)
 	t := &Table{
 		Name: e.key, Pos: e.at.pos, ID: doc.ID.v, IDFrom: doc.IDFrom.v, IDMatches: doc.IDMatches.v, Key: doc.Key.v,
 		AppProfile: doc.AppProfile.v, Create: Create(doc.Create.v), NullString: doc.NullString.v,
@@ -47,6 +48,7 @@ func (b *builder) table(e *entry[tableDoc], defaults *bigtableDoc) *Table {
 	for i := range doc.Families.entries {
 		t.Families = append(t.Families, b.family(&doc.Families.entries[i]))
 	}
+	b.unsure[t] = !meant || unsure[tableDoc](b, e.at.place, "key", "families")
 	return t
 }
 

@@ -149,15 +149,24 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, a at) {
 	}
 	fields, names := structFields(v.Type())
 	written := map[string]bool{}
+	var last reflect.Value
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		index, known := fields[key.Value]
+		faults := len(d.errs.list)
 		switch {
 		case d.bad[key]:
 		case !known:
 			d.fail(key, child(a.place, key.Value), "unknown field %q%s", key.Value, didYouMean(key.Value, names))
 		case !written[key.Value]:
 			d.value(value, v.Field(index), child(a.place, key.Value), fieldOf(v.Type().Field(index)))
+		}
+		if len(d.errs.list) > faults && cutByComma(n, value) {
+			forget(last)
+		}
+		last = reflect.Value{}
+		if known {
+			last = v.Field(index)
 		}
 		written[key.Value] = true
 	}
@@ -277,8 +286,28 @@ func (m *dict[T]) decode(d *decoder, n *yaml.Node, a at, f field) {
 			d.fail(key, place, "is the same name as the one on line %d", m.entries[i].at.pos.Line)
 			continue
 		}
+		faults := len(d.errs.list)
 		d.value(value, reflect.ValueOf(&e.value).Elem(), place, item)
+		if last := len(m.entries) - 1; last >= 0 && len(d.errs.list) > faults && cutByComma(n, value) {
+			forget(reflect.ValueOf(&m.entries[last].value).Elem())
+		}
 		m.entries = append(m.entries, e)
+	}
+}
+
+// cutByComma reports whether a value in braces that is empty, and was reported, may be
+// the end of an expression that has a comma: of the one before it, which is half.
+func cutByComma(braces, value *yaml.Node) bool {
+	return braces.Style&yaml.FlowStyle != 0 && plain(value) && value.Value == ""
+}
+
+// forget makes an expression one that was reported.
+func forget(v reflect.Value) {
+	if !v.IsValid() {
+		return
+	}
+	if e, ok := v.Addr().Interface().(*expr); ok {
+		e.state, e.v = broken, Expr{}
 	}
 }
 

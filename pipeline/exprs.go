@@ -36,6 +36,7 @@ func (e *expr) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	e.v = d.expression(n, a)
 	if plain(n) && e.v.Exact && d.cutShort(n) {
 		d.reject(n, &e.at, "a # after a space starts a comment, here in the middle of a text: put the whole expression in single quotes")
+		e.v = Expr{}
 	}
 }
 

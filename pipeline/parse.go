@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -14,15 +15,11 @@ type Options struct {
 // Parse reads a pipeline file. The error is an Errors and holds every fault that
 // is provable without compiling expressions.
 func Parse(data []byte, o Options) (*Pipeline, error) {
-	var errs faults
-	b := &builder{errs: &errs, options: o, docs: map[*Table]*tableDoc{}}
-	if doc := read(data, o.File, &errs); doc != nil {
-		b.pipeline(doc)
-	}
-	if err := errs.err(); err != nil {
+	p, err := Draft(data, o)
+	if err != nil {
 		return nil, err
 	}
-	return &b.p, nil
+	return p, nil
 }
 
 // read decodes the document, or returns nil where there is none to look at.
@@ -50,10 +47,19 @@ type builder struct {
 	p       Pipeline
 	docs    map[*Table]*tableDoc
 	project string // bigtable.project
+
+	// For Draft.
+	unsure   map[*Table]bool            // what the table declares may not be what is meant
+	unplaced map[*Mutation][]Assignment // cells of families that cannot be written
 }
 
 func (b *builder) fail(a at, format string, args ...any) {
 	b.errs.add(a.pos, a.place, format, args...)
+}
+
+// faultAt reports whether a fault was found at a place itself.
+func (b *builder) faultAt(place string) bool {
+	return slices.ContainsFunc(b.errs.list, func(e *Error) bool { return e.Place == place })
 }
 
 // faulty reports whether a fault was found at a place or below it.

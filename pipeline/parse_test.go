@@ -449,3 +449,35 @@ func TestSizesAndDurationsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestADraftOfAGoodFileIsItsPipeline(t *testing.T) {
+	for path, data := range wholeFiles(t) {
+		p, err := Parse(data, Options{File: path, Project: "p", Instance: "i"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if draft, err := Draft(data, Options{File: path, Project: "p", Instance: "i"}); err != nil || !reflect.DeepEqual(draft, p) {
+			t.Errorf("%s: %v, or another pipeline", path, err)
+		}
+	}
+}
+
+func TestADraftLeavesOutWhatAFaultMayHaveChanged(t *testing.T) {
+	data := []byte(minimal + "  skip: true\n  onFailure: nope\nscans:\n" +
+		"  sound: {table: orders, emit: {id: rowKey}, limit: 0, to: {log: {}}}\n" +
+		"  lost: {table: elsewhere, emit: {id: rowKey}, to: {log: {}}}\n" +
+		"changes: {all: {table: orders, appProfile: single, to: {log: {}}}}\n")
+	if p, err := Parse(data, Options{}); err == nil || p != nil {
+		t.Errorf("Parse gave %v, %v", p, err)
+	}
+	p, err := Draft(data, Options{})
+	if err == nil || p == nil {
+		t.Fatalf("Draft gave %v, %v", p, err)
+	}
+	if len(p.Write.Mappings) != 1 || p.Write.Skip.Source != "true" || len(p.Scans) != 1 || p.Scans[0].Name != "sound" || p.Changes != nil {
+		t.Errorf("%+v, scans %+v", p, p.Scans)
+	}
+	if p, err := Draft([]byte("a: [\n"), Options{}); err == nil || p != nil {
+		t.Errorf("of what is no YAML: %v, %v", p, err)
+	}
+}

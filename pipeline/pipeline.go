@@ -1,7 +1,8 @@
 // Package pipeline guarantees that a Pipeline it returns says only what the
 // pipeline file may say: every name it refers to exists, every value is within
-// its bounds, and every part knows the line and column it came from. It reads no
-// files and evaluates no expressions.
+// its bounds, and every part knows the line and column it came from; what Draft
+// returns beside an error is the exception. It reads no files and evaluates no
+// expressions.
 package pipeline
 
 import (
@@ -234,6 +235,9 @@ type Mapping struct {
 	MarkerFamily *Family
 	Mutations    []*Mutation
 }
+
+// Place is where the mapping stands, as in write.mappings[0].
+func (m *Mapping) Place() string { return fmt.Sprintf("write.mappings[%d]", m.Index) }
 
 // MutationKind is the one operation of a mutation.
 type MutationKind string

@@ -107,16 +107,18 @@ type Loaded struct {
 }
 
 // Load reads, compiles and checks a pipeline file. Loaded is nil where it cannot be
-// read or compiled; Findings then are all of its faults. Otherwise they are those of
+// read or compiled; Findings then are all of its faults, those of its form and those of
+// its expressions together, without what follows from others. Otherwise they are those of
 // the report, errors included.
 func Load(data []byte, o pipeline.Options) (*Loaded, Findings) {
-	p, err := pipeline.Parse(data, o)
-	if err != nil {
-		return nil, faults(err, RuleParse)
+	p, err := pipeline.Draft(data, o)
+	found := faults(err, RuleParse)
+	if p == nil {
+		return nil, found
 	}
 	w, err := compile(p)
-	if err != nil {
-		return nil, faults(err, RuleCompile)
+	if found = found.with(faults(err, RuleCompile)); len(found) > 0 {
+		return nil, found
 	}
 	report := Check(p, w)
 	return &Loaded{Pipeline: p, Write: w, Report: report}, report.Findings
@@ -150,7 +152,24 @@ func filterError(s *pipeline.Scan, err error) error {
 	return &pipeline.Error{Pos: pos, Place: place, Message: strings.TrimPrefix(err.Error(), pos.String()+": ")}
 }
 
-// faults takes apart what Parse or Compile returned.
+// with returns the findings with more of them, in order, but for those at a place that
+// has one, and for second ones: an expression may be compiled for several mappings.
+func (fs Findings) with(more Findings) Findings {
+	seen, places := map[Finding]bool{}, map[string]bool{}
+	for _, f := range fs {
+		places[f.Place] = true
+	}
+	for _, f := range more {
+		if !places[f.Place] && !seen[*f] {
+			seen[*f] = true
+			fs = append(fs, f)
+		}
+	}
+	fs.sort()
+	return fs
+}
+
+// faults takes apart what Draft or Compile returned.
 func faults(err error, rule Rule) Findings {
 	var out Findings
 	add := func(pos pipeline.Pos, place, message string) {
@@ -159,6 +178,7 @@ func faults(err error, rule Rule) Findings {
 	var visit func(error)
 	visit = func(err error) {
 		switch err := err.(type) {
+		case nil:
 		case *pipeline.Error:
 			add(err.Pos, err.Place, err.Message)
 		case expr.Errors:
@@ -225,7 +245,7 @@ func (c *checker) add(s Severity, r Rule, pos pipeline.Pos, place, format string
 
 // placeOf names a part of a mapping.
 func placeOf(m *mapping.Static, part string) string {
-	place := fmt.Sprintf("write.mappings[%d]", m.Source.Index)
+	place := m.Source.Place()
 	if part == "" {
 		return place
 	}

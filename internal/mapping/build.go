@@ -70,7 +70,7 @@ func reject(i int, m *mapping, err error) *Rejection {
 	}
 	if m != nil {
 		r.Mapping = m.src.Name
-		r.Place = strings.TrimPrefix(r.Place, fmt.Sprintf("write.mappings[%d].", m.src.Index))
+		r.Place = strings.TrimPrefix(r.Place, m.src.Place()+".")
 	} else {
 		r.Place = strings.TrimPrefix(r.Place, "write.")
 	}

@@ -132,7 +132,7 @@ func (s *Suite) expression(where string, m *pipeline.Mapping) *pipeline.Expr {
 			all = append(all, c.Value)
 		}
 	}
-	full := fmt.Sprintf("write.mappings[%d].%s", m.Index, where)
+	full := m.Place() + "." + where
 	for i := range all {
 		if !all[i].IsZero() && (all[i].Place == full || all[i].Place == where) {
 			return &all[i]

@@ -1,0 +1,78 @@
+package pipeline
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Draft is Parse for who wants to say all that is wrong with a file at once. Beside an
+// error comes what of the file is sound enough for its expressions to be compiled, and
+// good for nothing else: the mappings and scans whose expressions mean what they will
+// mean once the faults are mended. Names that do not resolve have stand-ins. It is nil
+// where the file cannot be read at all.
+func Draft(data []byte, o Options) (*Pipeline, error) {
+	b := &builder{
+		errs: &faults{}, options: o, docs: map[*Table]*tableDoc{}, unsure: map[*Table]bool{}, unplaced: map[*Mutation][]Assignment{},
+	}
+	doc := read(data, o.File, b.errs)
+	if doc == nil {
+		return nil, b.errs.err()
+	}
+	b.pipeline(doc)
+	err := b.errs.err()
+	if err != nil {
+		b.trim()
+	}
+	return &b.p, err
+}
+
+// trim leaves what Draft returns beside an error.
+func (b *builder) trim() {
+	b.p.Changes, b.p.Tests = nil, nil
+	if w := b.p.Write; w != nil {
+		w.Mappings = slices.DeleteFunc(w.Mappings, func(m *Mapping) bool {
+			return unsure[mappingDoc](b, m.Place(), "forEach") // item is bound, or not
+		})
+		for _, m := range w.Mappings {
+			b.standIn(m)
+		}
+	}
+	b.p.Scans = slices.DeleteFunc(b.p.Scans, func(s *Scan) bool {
+		return s.Table == nil || b.unsure[s.Table] || unsure[scanDoc](b, child("scans", s.Name), "forEach")
+	})
+	for _, s := range b.p.Scans {
+		if b.faulty(child(child("scans", s.Name), "cells")) {
+			s.Cells = Cells{}
+		}
+	}
+}
+
+// standIn fills in what the mapping's names do not resolve to: its expressions are over
+// the record, whatever is written where.
+func (b *builder) standIn(m *Mapping) {
+	if m.Table == nil {
+		m.Table = &Table{}
+	}
+	for _, mutation := range m.Mutations {
+		mutation.Cells = append(mutation.Cells, b.unplaced[mutation]...)
+	}
+}
+
+// unsure reports whether one of the fields of the document D at a place is faulty, or
+// a field that D does not have and that may be meant for it.
+func unsure[D any](b *builder, place string, fields ...string) bool {
+	_, known := structFields(reflect.TypeFor[D]())
+	return slices.ContainsFunc(b.errs.list, func(e *Error) bool {
+		rest, below := strings.CutPrefix(e.Place, place)
+		if !below || rest == "" {
+			return false
+		}
+		if rest[0] != '.' {
+			return rest[0] == '[' // a name that is no field's; else another place
+		}
+		name, _, _ := strings.Cut(rest[1:], ".")
+		name, _, _ = strings.Cut(name, "[")
+		return slices.Contains(fields, name) || !slices.Contains(known, name)
+	})
+}
