@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,9 +116,15 @@ func TestInstancesTakeRequestsInTurnAndOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := make(pool, 2)
 		free := make(chan struct{})
+		var mu sync.Mutex
 		var took []int
 		for i := range cap(p) {
-			p <- http.HandlerFunc(func(http.ResponseWriter, *http.Request) { took = append(took, i); <-free })
+			p <- http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				mu.Lock()
+				took = append(took, i)
+				mu.Unlock()
+				<-free
+			})
 		}
 		for range 5 {
 			go p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
