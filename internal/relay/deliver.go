@@ -57,6 +57,8 @@ func (r *run[U, P]) due() bool {
 func (r *run[U, P]) deliver(ctx context.Context, batch []U) error {
 	r.mapAll(batch)
 	clear(batch)
+	ctx, cancel := r.whileHeld(ctx)
+	defer cancel()
 	done := len(batch)
 	err := r.send(ctx, &done)
 	if stop := r.giveUp(ctx, &done); stop != nil {
@@ -66,6 +68,14 @@ func (r *run[U, P]) deliver(ctx context.Context, batch []U) error {
 	clear(r.records) // so that they do not outlive their batch
 	clear(r.failures)
 	return err
+}
+
+// whileHeld returns a context that ends when the units may be another's to send.
+func (r *run[U, P]) whileHeld(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Held == nil {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, r.Held(), ErrOvertaken)
 }
 
 func (r *run[U, P]) mapAll(batch []U) {
@@ -94,11 +104,6 @@ func (r *run[U, P]) fail(unit int, record *Record, err error) {
 func (r *run[U, P]) send(ctx context.Context, done *int) error {
 	if len(r.records) == 0 {
 		return nil
-	}
-	if r.Held != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, r.Held(), ErrOvertaken)
-		defer cancel()
 	}
 	if ctx.Err() != nil {
 		*done = 0
@@ -134,7 +139,11 @@ func (r *run[U, P]) giveUp(ctx context.Context, done *int) error {
 	if n == 0 {
 		return nil
 	}
-	if err := r.GiveUp(ctx, r.failures[:n]); err != nil {
+	err := context.Cause(ctx)
+	if err == nil {
+		err = r.GiveUp(ctx, r.failures[:n])
+	}
+	if err != nil {
 		*done = first
 		return err
 	}

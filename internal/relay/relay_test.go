@@ -250,6 +250,34 @@ func TestNothingIsSentOnceTheRightToSendIsOver(t *testing.T) {
 }
 
 // covers: SC-03
+// A worker that is paused while it makes records wakes up when another has the rows:
+// that one hands them to the policy, too.
+func TestNothingIsGivenUpOnceTheRightToSendIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, given := &sent{}, 0
+		j := job(&numbers{n: 30}, sink)
+		over := time.Now().Add(90 * time.Second)
+		j.Held = func() time.Time { return over }
+		j.Map = func(n int, to []Record) ([]Record, error) {
+			if n == 11 {
+				time.Sleep(2 * time.Minute)
+			}
+			return to, errors.New("no record can be made of it")
+		}
+		j.GiveUp = func(ctx context.Context, f []Failure[int]) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			given += len(f)
+			return nil
+		}
+		r, err := Run(t.Context(), t.Context(), j)
+		if !errors.Is(err, ErrOvertaken) || given != 10 || r.Last != 10 || r.Dropped != 10 {
+			t.Errorf("%d given up, result %+v, %v: want those of the first batch, and %v", given, r, err, ErrOvertaken)
+		}
+	})
+}
+
 func TestTheEndOfASliceDeliversWhatWasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slice, cancel := context.WithTimeout(t.Context(), 45*time.Second)
