@@ -85,6 +85,8 @@ func runningDev(pipelineName string) (place string, err error) {
 	switch {
 	case err == nil:
 		return "", lock.Close() // killed: what it has left is about nothing
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return ledger.Location{Path: path}.String(), nil
 	}

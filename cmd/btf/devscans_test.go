@@ -115,6 +115,15 @@ func TestDevScansOnRequestWhatItHasWritten(t *testing.T) {
 	d.end()
 }
 
+func TestDevMakesTheApplicationProfilesThatAFileNames(t *testing.T) {
+	file := strings.NewReplacer("    families:\n", "    appProfile: ingest\n    families:\n", "{table: orders, emit", "{table: orders, appProfile: analytics, emit")
+	d := startDev(t, file.Replace(withValue("event.status")+withScan))
+	d.publish(`{"id": "a", "status": "PAID"}`)
+	d.ask(`{"scan": "ids"}`)
+	d.said(`(is done: 1 row, 1 record)`)
+	d.end()
+}
+
 func TestDevServesAFileThatHasScansOnly(t *testing.T) {
 	d := startDev(t, scansOnly)
 	d.said(`(to start a scan, publish {"scan": "ids"} to topic projects/local/topics/orders-scan-requests; .* btf scan -f orders.yaml ids)`)

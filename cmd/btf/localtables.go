@@ -9,17 +9,22 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// createTables makes every table whose name the file says, and what families it lacks.
+// createTables makes every table whose name the file says, what families it lacks, and
+// the application profiles that the file names.
 func (l *local) createTables(ctx context.Context, p *pipeline.Pipeline) error {
 	conn, err := l.emulator.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	if err := createProfiles(ctx, adminpb.NewBigtableInstanceAdminClient(conn), p); err != nil {
+		return err
+	}
 	admin := adminpb.NewBigtableTableAdminClient(conn)
 	schema := writer.Schemas(p.Tables)
 	for _, t := range p.Tables {
@@ -44,6 +49,37 @@ func (l *local) createTables(ctx context.Context, p *pipeline.Pipeline) error {
 		}
 		if err != nil {
 			return fmt.Errorf("creating table %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// createProfiles makes the application profiles that are not there. Each routes to the
+// one cluster there is, and allows everything.
+func createProfiles(ctx context.Context, admin adminpb.BigtableInstanceAdminClient, p *pipeline.Pipeline) error {
+	create := func(t *pipeline.Table, id string) error {
+		if id == "" {
+			return nil
+		}
+		_, err := admin.CreateAppProfile(ctx, &adminpb.CreateAppProfileRequest{
+			Parent: "projects/" + t.Project + "/instances/" + t.Instance, AppProfileId: id,
+			AppProfile: &adminpb.AppProfile{RoutingPolicy: &adminpb.AppProfile_SingleClusterRouting_{
+				SingleClusterRouting: &adminpb.AppProfile_SingleClusterRouting{ClusterId: emulator.Cluster, AllowTransactionalWrites: true},
+			}},
+		})
+		if err != nil && status.Code(err) != codes.AlreadyExists {
+			return fmt.Errorf("creating application profile %s: %w", id, err)
+		}
+		return nil
+	}
+	for _, t := range p.Tables {
+		if err := create(t, t.AppProfile); err != nil {
+			return err
+		}
+	}
+	for _, s := range p.Scans {
+		if err := create(s.Table, s.AppProfile); err != nil {
+			return err
 		}
 	}
 	return nil
