@@ -65,7 +65,7 @@ func (w *work) skipLarge(ctx context.Context, key string) error {
 
 // note logs one failure: under drop this line is all that is left of the record.
 func (w *work) note(ctx context.Context, policy pipeline.Policy, what string, err error) {
-	if w.notes++; w.notes > maxNotes {
+	if w.notes.Add(1) > maxNotes {
 		return
 	}
 	attrs := []slog.Attr{

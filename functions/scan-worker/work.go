@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/bigtable"
@@ -23,7 +24,7 @@ type work struct {
 	lease   *ledger.Lease
 	plan    *plan
 	summary *Summary
-	notes   int // failures logged
+	notes   atomic.Int64 // failures logged; the reader and the relay both do
 }
 
 // hopeless is a failure that no other attempt can better: the split has failed.

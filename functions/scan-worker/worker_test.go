@@ -524,3 +524,23 @@ func TestTheInstrumentsAreTheReferencesAndNoMore(t *testing.T) {
 		t.Errorf("%v, want %v", counts, want)
 	}
 }
+
+// Rows that cannot be read are met while records that cannot be sent are given up. The
+// lines about both together are bounded; the counts have the rest. (With -race.)
+func TestFailuresOfReadingAndOfSendingAreNotedSideBySide(t *testing.T) {
+	h := newHouse(t, "onLargeRow: skip, onFailure: drop, fetch: {maxRows: 2}, "+ids).withTable(emulator.Options{Limits: emulator.Limits{RowBytes: 10_000}})
+	h.putRows(60)
+	for i := 1; i < 60; i += 2 {
+		h.put(key(i), "other:large", strings.Repeat("x", 20_000))
+	}
+	h.sink.before = func(_ context.Context, records []relay.Record) []error {
+		return slices.Repeat([]error{&relay.Rejected{Reason: "no"}}, len(records))
+	}
+	h.plan(0, whole())
+	if code, s := h.deliver(h.task(0)); code != http.StatusNoContent || s.Dropped != 60 {
+		t.Errorf("%d, %d of 60 dropped, %v", code, s.Dropped, s.Reason)
+	}
+	if n := strings.Count(h.log.String(), "cannot be"); n != 20 {
+		t.Errorf("%d lines, want the first 20", n)
+	}
+}
