@@ -16,11 +16,10 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
-	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
-	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -170,79 +169,57 @@ func (s *scanner) open(ctx context.Context, p *pipeline.Pipeline) error {
 	return nil
 }
 
-// functions builds planner and workers around a queue that stands for their topics.
+// functions builds planner and worker around a queue that stands for their topics.
 func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQueue, error) {
-	logger := slog.New(telemetry.NewHandler(s.stderr, slog.LevelError, ""))
 	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
 		Emulator: s.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "btf",
 	})
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dialer.Data(context.Background())
+	q := newScanQueue(ctx)
+	cfg := scans.Config{
+		Pipeline: p, Ledger: s.ledger, Dialer: dialer, PubSub: s.connectPubSub(p), Tasks: q, Done: q,
+		Records: slog.New(telemetry.NewHandler(s.stdout, slog.LevelInfo, "")),
+		Logger:  slog.New(telemetry.NewHandler(s.stderr, slog.LevelError, "")),
+	}
+	if s.lines != nil {
+		cfg.Sink = s.lines
+	}
+	planner, err := scans.NewPlanner(cfg, func(context.Context, scanplanner.Summary) {})
 	if err != nil {
 		return nil, err
 	}
-	s.onClose(conn.Close)
-	tables := scanworker.NewTables(dialer)
-	s.onClose(tables.Close)
-	q := newScanQueue(ctx)
-	q.planner = scanplanner.New(scanplanner.Config{
-		Pipeline: p, Ledger: s.ledger, Tasks: q, Done: q, Budget: scanplanner.Budget, Logger: logger,
-		Sample: func(ctx context.Context, t pipeline.TableRef, profile string) ([]btrpc.Sample, error) {
-			return btrpc.NewTable(t.String(), profile).SampleRowKeys(ctx, conn)
-		},
-		Report: func(context.Context, scanplanner.Summary) {},
+	s.onClose(planner.Close)
+	worker, err := scans.NewWorker(q.stopping, cfg, holder(), func(ctx context.Context, summary scanworker.Summary) {
+		q.report(ctx, summary)
+		if s.lineError() != nil {
+			q.stop() // no other attempt can write either
+		}
 	})
-	cfg := scanworker.Config{
-		Pipeline: p, Ledger: s.ledger, Tasks: q, Done: q, Holder: holder(), Table: tables.Table,
-		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery,
-		Stopping: q.stopping, Logger: logger,
-		Report: func(ctx context.Context, summary scanworker.Summary) {
-			q.report(ctx, summary)
-			if s.lineError() != nil {
-				q.stop() // no other attempt can write either
-			}
-		},
-	}
-	if err := s.outputs(p, &cfg, logger); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	q.worker, err = scanworker.New(cfg)
-	return q, err
+	s.onClose(worker.Close)
+	q.planner, q.worker = planner, worker
+	return q, nil
 }
 
-// outputs sets where records and dead letters go.
-func (s *scanner) outputs(p *pipeline.Pipeline, cfg *scanworker.Config, logger *slog.Logger) error {
+// connectPubSub returns what connects to Pub/Sub once something needs it.
+func (s *scanner) connectPubSub(p *pipeline.Pipeline) func(context.Context) (*pubsub.Client, error) {
 	var client *pubsub.Client
-	connect := func(ctx context.Context) (_ *pubsub.Client, err error) {
+	s.onClose(func() error {
 		if client == nil {
-			if client, err = pubsub.NewClient(context.WithoutCancel(ctx), pubsubProject(p, s.get)); err == nil {
-				s.onClose(client.Close)
-			}
+			return nil
+		}
+		return client.Close()
+	})
+	return func(ctx context.Context) (_ *pubsub.Client, err error) {
+		if client == nil {
+			client, err = pubsub.NewClient(context.WithoutCancel(ctx), pubsubProject(p, s.get))
 		}
 		return client, err
 	}
-	for _, scan := range p.Scans {
-		if scan.OnFailure == pipeline.PolicyDeadLetter {
-			c, err := connect(context.Background())
-			if err != nil {
-				return fmt.Errorf("connecting to Pub/Sub for dead letters: %w", err)
-			}
-			letters := deadletter.NewPublisher(c.Publisher(p.Name + "-dead-letter"))
-			s.onClose(letters.Close)
-			cfg.DeadLetters = letters
-			break
-		}
-	}
-	if s.lines != nil {
-		cfg.Sink = func(context.Context, *pipeline.Scan) (relay.Sink, error) { return s.lines, nil }
-		return nil
-	}
-	sinks := scanworker.NewSinks(connect, slog.New(telemetry.NewHandler(s.stdout, slog.LevelInfo, "")))
-	s.onClose(sinks.Close)
-	cfg.Sink = sinks.Sink
-	return nil
 }
 
 // work asks for the scan and reads until it is finished, or ctx or the queue ends.
