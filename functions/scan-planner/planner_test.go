@@ -105,10 +105,12 @@ func (p *planner) Publish(_ context.Context, messages ...any) error {
 	return nil
 }
 
-// ask delivers a request and returns the answer.
-func (p *planner) ask(id, request string) int {
+// ask delivers a request of a moment after three and returns the answer.
+func (p *planner) ask(id, request string) int { return p.askAt("2026-08-30T03:00:04Z", id, request) }
+
+func (p *planner) askAt(published, id, request string) int {
 	body, err := json.Marshal(map[string]any{
-		"message":      map[string]any{"messageId": id, "publishTime": "2026-08-30T03:00:04Z", "data": []byte(request)},
+		"message":      map[string]any{"messageId": id, "publishTime": published, "data": []byte(request)},
 		"subscription": "projects/p/subscriptions/s",
 	})
 	if err != nil {
@@ -351,6 +353,26 @@ func TestTwoRequestsOfOneScheduleAreOneScan(t *testing.T) {
 	scans, err := p.ledger().Scans(t.Context())
 	if err != nil || len(scans) != 1 || scans[0].ID != "nightly@2026-08-30T03:00Z" || len(p.sampled) != 1 {
 		t.Errorf("%d scans, %v, sampled %d times", len(scans), err, len(p.sampled))
+	}
+}
+
+// Whoever presses "force run" in the afternoon means a scan of its own, not the one of
+// the night, which is done.
+func TestAScheduledRequestLongAfterItsTimeIsAScanOfItsOwn(t *testing.T) {
+	p := newPlanner(t)
+	for published, want := range map[string]string{
+		"2026-08-30T03:00:00Z":   "nightly@2026-08-30T03:00Z",
+		"2026-08-30T04:05:00Z":   "nightly@2026-08-30T03:00Z", // repeated for an hour
+		"2026-08-30T15:20:44.1Z": "nightly@2026-08-30T15:20Z",
+		"2026-08-31T02:59:59Z":   "nightly@2026-08-31T02:59Z",
+	} {
+		p.askAt(published, "m-"+published, `{"scan":"nightly","scheduled":true}`)
+		if s := p.scan(want); s.State != ledger.ScanRunning {
+			t.Errorf("%s: scan %s is %s", published, want, s.State)
+		}
+	}
+	if scans, err := p.ledger().Scans(t.Context()); err != nil || len(scans) != 3 {
+		t.Errorf("%d scans, %v", len(scans), err)
 	}
 }
 

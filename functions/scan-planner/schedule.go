@@ -10,9 +10,9 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// lookBack is how long after its due time a request may be published: Cloud Scheduler
-// retries a job for an hour at most by the settings that are deployed with this.
-const lookBack = 24 * time.Hour
+// lookBack is how long after its due time a request may be published: twice as long as
+// Cloud Scheduler retries a job by the settings that are deployed with this.
+const lookBack = 2 * time.Hour
 
 // scheduledID names a scheduled scan by the time for which it was due, so that two
 // requests for one due time are one scan. Cloud Scheduler does not put that time into a
