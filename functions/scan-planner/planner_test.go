@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,12 +17,12 @@ import (
 	"time"
 
 	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -109,13 +109,7 @@ func (p *planner) Publish(_ context.Context, messages ...any) error {
 func (p *planner) ask(id, request string) int { return p.askAt("2026-08-30T03:00:04Z", id, request) }
 
 func (p *planner) askAt(published, id, request string) int {
-	body, err := json.Marshal(map[string]any{
-		"message":      map[string]any{"messageId": id, "publishTime": published, "data": []byte(request)},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	body := functest.Delivery(p.t, id, published, []byte(request))
 	w := httptest.NewRecorder()
 	p.handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body)))
 	return w.Code
@@ -458,20 +452,9 @@ func TestSamplesAndPlannedSplitsAreCountedOnceForAPlan(t *testing.T) {
 	for _, s := range p.summaries {
 		m.Report(t.Context(), s)
 	}
-	var got metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &got); err != nil {
-		t.Fatal(err)
-	}
-	counts := map[string]int64{}
-	for _, metric := range got.ScopeMetrics[0].Metrics {
-		for _, point := range metric.Data.(metricdata.Sum[int64]).DataPoints {
-			counts[metric.Name] += point.Value
-		}
-	}
-	for name, want := range map[string]int64{"btf.scan.samples.taken": 1, "btf.scan.splits.planned": 3, "btf.scan.tasks.published": 6} {
-		if counts[name] != want {
-			t.Errorf("%s is %d, want %d", name, counts[name], want)
-		}
+	want := map[string]int64{"btf.scan.samples.taken{scan=all}": 1, "btf.scan.splits.planned{scan=all}": 3, "btf.scan.tasks.published{scan=all}": 6}
+	if got := functest.Readings(t, reader); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -23,6 +22,7 @@ import (
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -50,7 +50,7 @@ type house struct {
 	cfg     scanworker.Config
 	handler http.Handler
 	sink    *keptSink
-	log     *lockedBuffer
+	log     *functest.Log
 
 	// Where there is an emulator.
 	emulator *emulator.Emulator
@@ -62,23 +62,6 @@ type house struct {
 	publish   error // of the next messages
 	letters   []deadletter.Letter
 	summaries []scanworker.Summary
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // keptSink keeps what it takes.
@@ -121,7 +104,7 @@ func newHouse(t testing.TB, scan string) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{t: t, store: storetest.NewMemory(), sink: &keptSink{}, log: &lockedBuffer{}}
+	h := &house{t: t, store: storetest.NewMemory(), sink: &keptSink{}, log: &functest.Log{}}
 	h.cfg = scanworker.Config{
 		Pipeline: p, Sink: func(context.Context, *pipeline.Scan) (relay.Sink, error) { return h.sink, nil },
 		DeadLetters: h, Tasks: h, Done: h, Holder: "worker", Budget: scanworker.Budget, Slice: scanworker.Slice,
@@ -149,10 +132,7 @@ func (h *house) start() {
 // withTable puts an emulated table behind the function, with families cf and other.
 func (h *house) withTable(o emulator.Options) *house {
 	h.t.Helper()
-	var err error
-	if h.emulator, err = emulator.New(o); err != nil {
-		h.t.Fatal(err)
-	}
+	h.emulator, h.conn = functest.Bigtable(h.t, o)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		h.t.Fatal(err)
@@ -160,10 +140,6 @@ func (h *house) withTable(o emulator.Options) *house {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = h.emulator.Serve(listener) })
 	h.t.Cleanup(func() { h.emulator.Close(); serving.Wait() })
-	if h.conn, err = h.emulator.Dial(h.t.Context()); err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(func() { h.conn.Close() })
 	_, err = adminpb.NewBigtableTableAdminClient(h.conn).CreateTable(h.t.Context(), &adminpb.CreateTableRequest{
 		Parent: "projects/my-project/instances/my-instance", TableId: "orders",
 		Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"cf": {}, "other": {}}},
@@ -284,13 +260,7 @@ func (h *house) deliver(t task.Scan) (int, scanworker.Summary) {
 
 func (h *house) post(data []byte) int {
 	h.t.Helper()
-	body, err := json.Marshal(map[string]any{
-		"message":      map[string]any{"messageId": "m", "publishTime": "2026-08-30T03:00:04Z", "data": data},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	body := functest.Delivery(h.t, "m", "2026-08-30T03:00:04Z", data)
 	w := httptest.NewRecorder()
 	h.handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body)))
 	return w.Code

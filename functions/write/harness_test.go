@@ -3,8 +3,6 @@ package write_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,6 +22,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
@@ -39,7 +38,7 @@ type house struct {
 	conn     *grpc.ClientConn
 	server   *httptest.Server
 	letters  *letterBox
-	log      *lockedBuffer
+	log      *functest.Log
 	limits   mapping.Limits
 	service  emulator.Limits // what the emulator refuses
 	create   bool            // tables exist from the start
@@ -53,24 +52,6 @@ func (h *house) told(method string) {
 	if h.call != nil {
 		h.call(method[strings.LastIndexByte(method, '/')+1:])
 	}
-}
-
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // letterBox keeps dead letters in memory, or fails.
@@ -118,7 +99,7 @@ func (c connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method st
 // other ones than the file declares.
 func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFamily, change func(*house)) *house {
 	t.Helper()
-	h := &house{t: t, letters: &letterBox{}, log: &lockedBuffer{}, limits: mapping.ServiceLimits(), create: true}
+	h := &house{t: t, letters: &letterBox{}, log: &functest.Log{}, limits: mapping.ServiceLimits(), create: true}
 	if change != nil {
 		change(h)
 	}
@@ -126,14 +107,7 @@ func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFami
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.emulator, err = emulator.New(emulator.Options{Limits: h.service}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.emulator.Close() })
-	if h.conn, err = h.emulator.Dial(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.conn.Close() })
+	h.emulator, h.conn = functest.Bigtable(t, emulator.Options{Limits: h.service})
 	for _, table := range p.Tables {
 		if !h.create || !table.IDFrom.IsZero() {
 			continue
@@ -193,16 +167,7 @@ func (h *house) serve(p *pipeline.Pipeline) {
 // deliver posts data in a push envelope and returns the status.
 func (h *house) deliver(id string, data []byte) int {
 	h.t.Helper()
-	body, err := json.Marshal(map[string]any{
-		"message": map[string]any{
-			"data": base64.StdEncoding.EncodeToString(data), "messageId": id, "publishTime": "2026-08-30T10:15:31.456Z",
-		},
-		"subscription": "projects/my-project/subscriptions/orders-events",
-	})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return h.post(body)
+	return h.post(functest.Delivery(h.t, id, "2026-08-30T10:15:31.456Z", data))
 }
 
 func (h *house) post(body []byte) int {

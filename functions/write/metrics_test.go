@@ -1,54 +1,18 @@
 package write_test
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc/codes"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 )
-
-// readings collects every series as name{attributes} → value; of a histogram, the count.
-func readings(t *testing.T, reader *sdk.ManualReader) map[string]int64 {
-	t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := reader.Collect(context.Background(), &all); err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]int64{}
-	series := func(name string, set attribute.Set, v int64) {
-		for _, a := range set.ToSlice() {
-			name += fmt.Sprintf("{%s=%s}", a.Key, a.Value.AsString())
-		}
-		out[name] = v
-	}
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			switch data := m.Data.(type) {
-			case metricdata.Sum[int64]:
-				for _, p := range data.DataPoints {
-					series(m.Name, p.Attributes, p.Value)
-				}
-			case metricdata.Histogram[int64]:
-				for _, p := range data.DataPoints {
-					series(m.Name, p.Attributes, int64(p.Count))
-				}
-			default:
-				t.Errorf("%s is a %T", m.Name, data)
-			}
-		}
-	}
-	return out
-}
 
 const meteredFile = `
 version: 1
@@ -94,7 +58,7 @@ func TestInstrumentsCountWhatTheReferenceCounts(t *testing.T) {
 	if status := h.deliver("m-1", []byte(strings.Join(lines, "\n"))); status != 204 {
 		t.Fatalf("%d\n%s", status, h.log)
 	}
-	got := readings(t, reader)
+	got := functest.Readings(t, reader)
 	if got["btf.write.bytes.sent"] < 2000 {
 		t.Errorf("bytes sent: %d", got["btf.write.bytes.sent"])
 	}
@@ -149,7 +113,7 @@ func TestGaugesShowWhatWaitsWhileItWaits(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("nothing is created")
 	}
-	got := readings(t, reader)
+	got := functest.Readings(t, reader)
 	if got["btf.write.entries.in_flight"] != 1 || got["btf.write.entries.parked"] != 1 || got["btf.write.bytes.in_flight"] == 0 {
 		t.Errorf("%v", got)
 	}
@@ -157,7 +121,7 @@ func TestGaugesShowWhatWaitsWhileItWaits(t *testing.T) {
 	if status := <-done; status != 204 {
 		t.Errorf("%d\n%s", status, h.log)
 	}
-	got = readings(t, reader)
+	got = functest.Readings(t, reader)
 	if got["btf.write.entries.in_flight"] != 0 || got["btf.write.entries.parked"] != 0 {
 		t.Errorf("%v", got)
 	}
