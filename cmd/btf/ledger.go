@@ -2,25 +2,51 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/file"
 	"github.com/bigtable-functions/bigtable-functions/ledger/firestore"
 )
 
-// openLedger opens the ledger that LEDGER names, by default a file beside where the
-// command runs. The caller closes it.
-func openLedger(ctx context.Context, pipelineName string, get func(string) string) (*ledger.Ledger, func() error, error) {
-	where := get("LEDGER")
+// ledgerVariable names where the ledger is.
+const ledgerVariable = "LEDGER"
+
+// ledgerLocation is what LEDGER names, by default a file below where the command runs.
+func ledgerLocation(pipelineName string, get func(string) string) (ledger.Location, error) {
+	where := get(ledgerVariable)
 	if where == "" {
 		where = "file:.btf/" + pipelineName + ".db"
 	}
-	location, err := ledger.ParseLocation(where)
+	return ledger.ParseLocation(where)
+}
+
+// openLedger opens the ledger, which it makes where there is none. The caller closes it.
+func openLedger(ctx context.Context, pipelineName string, get func(string) string) (*ledger.Ledger, func() error, error) {
+	return withLedger(ctx, pipelineName, get, func(path string) (ledger.Store, error) {
+		store, err := file.Open(ctx, path)
+		if err != nil {
+			return nil, fmt.Errorf("%w; %s=file:PATH names another place for it", err, ledgerVariable)
+		}
+		return store, nil
+	})
+}
+
+// readLedger opens the ledger to look at it. Where there is none the error is
+// fs.ErrNotExist, and there is none afterwards.
+func readLedger(ctx context.Context, pipelineName string, get func(string) string) (*ledger.Ledger, func() error, error) {
+	return withLedger(ctx, pipelineName, get, func(path string) (ledger.Store, error) { return file.OpenToRead(ctx, path) })
+}
+
+func withLedger(ctx context.Context, pipelineName string, get func(string) string, openFile func(path string) (ledger.Store, error)) (
+	*ledger.Ledger, func() error, error,
+) {
+	location, err := ledgerLocation(pipelineName, get)
 	if err != nil {
 		return nil, nil, err
 	}
 	if location.Path != "" {
-		store, err := file.Open(ctx, location.Path)
+		store, err := openFile(location.Path)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -28,7 +54,7 @@ func openLedger(ctx context.Context, pipelineName string, get func(string) strin
 	}
 	store, err := firestore.Open(context.WithoutCancel(ctx), location.Project, location.Database)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, unconnected(err, "FIRESTORE_EMULATOR_HOST")
 	}
 	return ledger.New(store, pipelineName, ledger.Options{}), store.Close, nil
 }

@@ -6,9 +6,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends the process at once
 	err := root(os.Stdout, os.Stderr).ExecuteContext(ctx)
 	stop()
 	if err != nil {
@@ -28,6 +31,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "btf",
 		Short:         "Serverless pipelines for Cloud Bigtable",
+		Version:       builtFrom(debug.ReadBuildInfo()),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -39,4 +43,27 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(scanCommand(), statusCommand())
 	cmd.AddCommand(replayCommand())
 	return cmd
+}
+
+// builtFrom says what this program was built from: the module's version where it has one,
+// else the commit.
+func builtFrom(info *debug.BuildInfo, known bool) string {
+	if !known {
+		return "of unknown origin"
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "(devel)"
+		if commit := settings["vcs.revision"]; commit != "" {
+			v = "commit " + commit
+			if settings["vcs.modified"] == "true" {
+				v += ", modified"
+			}
+		}
+	}
+	return fmt.Sprintf("%s (%s %s/%s)", v, info.GoVersion, settings["GOOS"], settings["GOARCH"])
 }

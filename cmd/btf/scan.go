@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
-	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
@@ -34,8 +33,13 @@ func scanCommand() *cobra.Command {
 		Short: "Run a scan of a pipeline file here: plan it, read its splits in parallel, send its records",
 		Long: "Plans the scan NAME and reads its splits with several workers in this process. Records go to\n" +
 			"the scan's own sink or, with --to, as lines of JSON to a file or, with --to -, to stdout.\n" +
-			"What is done is kept in the ledger (LEDGER, or .btf/PIPELINE.db): after Ctrl-C or a crash,\n" +
-			"--resume goes on where it stopped. Exits 0 only if every row that was asked for is delivered.",
+			"A file that holds data already is left alone unless --overwrite or --resume is given.\n\n" +
+			"What is done is kept in the ledger (LEDGER, or .btf/PIPELINE.db). Ctrl-C commits and prints\n" +
+			"the command that goes on; a second one ends at once. After that, kill -9 or a crash, --resume\n" +
+			"goes on where the last commit was: up to five seconds of rows then come a second time, with\n" +
+			"the same record id, which --ids puts into each line. Splits that another process holds are\n" +
+			"waited for, 90 s at most if it has died, and not at all where this machine knows that it has.\n\n" +
+			"Exits 0 only if every row that was asked for is delivered, or nobody reads stdout any more.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.name, s.stdout, s.stderr = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -44,6 +48,8 @@ func scanCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&s.file, "file", "f", "", "the pipeline file")
 	cmd.Flags().StringVar(&s.to, "to", "", "where records go instead of the scan's sink: a file, or - for stdout")
+	cmd.Flags().BoolVar(&s.overwrite, "overwrite", false, "empty the file of --to first, once the scan is planned")
+	cmd.Flags().BoolVar(&s.ids, "ids", false, "put the record's id into each line of --to, as the first field, recordId")
 	cmd.Flags().IntVar(&s.workers, "workers", 4, "how many splits are read at a time")
 	cmd.Flags().StringVar(&s.resume, "resume", "", "the id of the scan to go on with")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
@@ -55,13 +61,17 @@ func scanCommand() *cobra.Command {
 // scanner is one run of the command.
 type scanner struct {
 	file, name, to, resume string
+	overwrite, ids         bool
 	workers                int
 	stdout, stderr         io.Writer
 	get                    func(string) string
 
 	id      string
 	ledger  *ledger.Ledger
+	local   bool        // the ledger is a file
+	output  *sink.File  // where --to names one
 	lines   *sink.Lines // where --to says so
+	probe   func(context.Context) error
 	closers []func() error
 }
 
@@ -81,18 +91,15 @@ func (s *scanner) close() error {
 var errFinished = errors.New("the scan is done already")
 
 func (s *scanner) run(ctx context.Context) (err error) {
-	if s.workers < 1 {
-		return errors.New("--workers must be at least 1")
-	}
-	p, err := loadFile(s.file)
-	if err != nil {
-		return err
-	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.open(ctx, p); errors.Is(err, errFinished) {
+	p, err := s.check(ctx)
+	if errors.Is(err, errFinished) {
 		fmt.Fprintf(s.stderr, "scan %s is done already\n", s.id)
 		return nil
 	} else if err != nil {
+		return err
+	}
+	if err := s.open(ctx, p); err != nil {
 		return err
 	}
 	// A closed pipe is an error of the write, not the end of the process: what is
@@ -124,48 +131,51 @@ func (s *scanner) lineError() error {
 	return s.lines.Err()
 }
 
-// loadFile reads a pipeline file, for this machine's project and instance.
-func loadFile(name string) (*pipeline.Pipeline, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("reading the pipeline file: %w", err)
-	}
-	return pipeline.Parse(text, pipeline.Options{
-		File: name, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
-	})
-}
-
-// open opens the ledger and the output, and names the scan.
+// open opens the output and the ledger, and names the scan. Until something is sent, a
+// file that is there keeps what it holds, and one that is not there is made for the time.
 func (s *scanner) open(ctx context.Context, p *pipeline.Pipeline) error {
+	if err := s.openOutput(); err != nil {
+		return err
+	}
+	location, err := ledgerLocation(p.Name, s.get)
+	if err != nil {
+		return err
+	}
+	s.local = location.Path != ""
 	var closer func() error
-	var err error
 	if s.ledger, closer, err = openLedger(ctx, p.Name, s.get); err != nil {
 		return err
 	}
 	s.onClose(closer)
 	if s.id = s.resume; s.id == "" {
 		s.id = s.name + "-" + strings.ToLower(rand.Text()[:8])
-	} else if known, err := s.ledger.Scan(ctx, s.id); err != nil {
-		return fmt.Errorf("resuming: %w", err)
-	} else if known.Name != s.name {
-		return fmt.Errorf("resuming: %q belongs to scan %q of the file, not to %q", s.id, known.Name, s.name)
-	} else if known.State == ledger.ScanDone {
-		return errFinished
-	} else if known.State == ledger.ScanFailed {
-		return fmt.Errorf("resuming: %q has failed: %s", s.id, known.Error)
 	}
+	return nil
+}
+
+func (s *scanner) openOutput() error {
 	switch s.to {
 	case "":
+		return nil
 	case "-":
 		s.lines = sink.NewLines(s.stdout)
 	default:
-		file, err := sink.Create(s.to, s.resume != "")
-		if err != nil {
+		existing := sink.Refuse
+		if s.overwrite {
+			existing = sink.Empty
+		} else if s.resume != "" {
+			existing = sink.Continue
+		}
+		var err error
+		if s.output, err = sink.Open(s.to, existing); errors.Is(err, sink.ErrHoldsData) {
+			return fmt.Errorf("%w: --overwrite empties it, --resume ID goes on with it", err)
+		} else if err != nil {
 			return err
 		}
-		s.lines = file.Lines
-		s.onClose(file.Close)
+		s.onClose(s.output.Close)
+		s.lines = s.output.Lines
 	}
+	s.lines.IDs = s.ids
 	return nil
 }
 
@@ -186,7 +196,7 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 	if s.lines != nil {
 		cfg.Sink = s.lines
 	}
-	planner, err := scans.NewPlanner(cfg, func(context.Context, scanplanner.Summary) {})
+	planner, err := scans.NewPlanner(cfg, q.planned)
 	if err != nil {
 		return nil, err
 	}
@@ -230,18 +240,31 @@ func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error
 	if err := q.ask(ctx, s.id, request); err != nil {
 		return nil, err
 	}
-	show := newScanProgress(s.stderr, s.ledger, s.id)
-	done := q.run(s.workers, show.update)
-	show.end()
-	if err := s.lineError(); err != nil {
-		return done, err
+	if failed := q.failed(); failed != nil {
+		return failed, nil
 	}
-	if done != nil && done.State == string(ledger.ScanDone) {
+	watch := &scanWatch{ledger: s.ledger, id: s.id, local: s.local, queue: q, probe: s.probe}
+	if err := watch.begin(ctx, s.stderr); err != nil {
+		return nil, err
+	}
+	if s.output != nil {
+		if err := s.output.Start(); err != nil {
+			return nil, err
+		}
+	}
+	done, err := q.run(s.workers, watch.tick)
+	isDone := done != nil && done.State == string(ledger.ScanDone)
+	broken := s.lineError()
+	watch.end(!isDone && !errors.Is(broken, syscall.EPIPE))
+	if broken != nil {
+		return done, fmt.Errorf("writing the output: %w", broken)
+	}
+	if isDone {
 		took := time.Since(began)
 		fmt.Fprintf(s.stderr, "%d rows, %d records, %d dropped, in %.1f s (%.0f rows/s)\n",
 			done.Rows, done.Records, done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())
 	}
-	return done, nil
+	return done, err
 }
 
 // resumption is the command that goes on.
@@ -249,6 +272,9 @@ func (s *scanner) resumption() string {
 	args := []string{"btf", "scan", "-f", shellQuoted(s.file), shellQuoted(s.name)}
 	if s.to != "" {
 		args = append(args, "--to", shellQuoted(s.to))
+	}
+	if s.ids {
+		args = append(args, "--ids")
 	}
 	return strings.Join(append(args, "--resume", shellQuoted(s.id)), " ")
 }
@@ -262,15 +288,6 @@ func shellQuoted(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// holder names this process in leases.
-func holder() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
 // pubsubProject is the project of the pipeline's topics.

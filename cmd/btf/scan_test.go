@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -32,9 +34,14 @@ name: orders
 bigtable: {project: my-project, instance: my-instance}
 tables:
   orders: {families: {cf: {columns: {status: string}}}}
+  gone: {families: {cf: {}}}
 scans:
   ids: {table: orders, fetch: {maxRows: 10}, emit: {id: rowKey}, to: {log: {}}}
   bad: {table: orders, emit: {id: row.cf.absent}, to: {log: {}}}
+  named: {table: orders, emit: {recordId: rowKey}, to: {log: {}}}
+  missing: {table: gone, to: {log: {}}}
+  archive: {table: orders, to: {gcs: {bucket: my-archive, format: ndjson}}}
+  topic: {table: orders, to: {pubsub: {topic: somewhere}}}
 `
 
 // scanTable is a table orders of four tablets, and a file that scans it.
@@ -101,7 +108,10 @@ func (s *scanTable) fill(rows int) {
 // scan runs the command and returns what it says.
 func (s *scanTable) scan(ctx context.Context, c scanner) (stderr string, err error) {
 	var out bytes.Buffer
-	c.file, c.stderr, c.get = s.file, &out, func(name string) string { return s.env[name] }
+	if c.file == "" {
+		c.file = s.file
+	}
+	c.stderr, c.get = &out, func(name string) string { return s.env[name] }
 	if c.name == "" {
 		c.name = "ids"
 	}
@@ -213,9 +223,6 @@ func TestAScanThatFailsSaysWhy(t *testing.T) {
 	if _, err := s.scan(t.Context(), scanner{name: "bad", to: "-", stdout: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), "scans.bad.emit.id: no such key: absent") {
 		t.Errorf("a record that cannot be made: %v", err)
 	}
-	if _, err := s.scan(t.Context(), scanner{name: "nope", to: "-", stdout: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), "it has: ids, bad") {
-		t.Errorf("an unknown scan: %v", err)
-	}
 	if _, err := s.scan(t.Context(), scanner{resume: "gone"}); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("an unknown id: %v", err)
 	}
@@ -232,11 +239,237 @@ func TestAClosedPipeEndsQuietly(t *testing.T) {
 	}
 	defer w.Close()
 	r.Close()
-	if _, err := s.scan(t.Context(), scanner{to: "-", stdout: w}); err != nil {
-		t.Errorf("ended with %v", err)
+	stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: w})
+	if err != nil || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("ended with %v and %q, want no more than the scan's id", err, stderr)
 	}
 	if got := s.status(); !strings.Contains(got, "running, 0 of 4 splits done, 0 rows") || strings.Contains(got, fmt.Sprint(os.Getpid())) {
 		t.Errorf("leases were not given back: %s", got)
+	}
+}
+
+func TestAMistakeIsToldBeforeAnythingIsWritten(t *testing.T) {
+	s := newScanTable(t, 4)
+	s.env["LEDGER"] = "file:" + filepath.Join(s.dir, "new", "ledger.db")
+	broken := filepath.Join(t.TempDir(), "broken.yaml")
+	if err := os.WriteFile(broken, []byte(strings.Replace(scanFile, "emit: {id: rowKey}", "emit: {id: rowkey}", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(s.dir, "out.ndjson")
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(s.dir, "none.json"))
+	t.Setenv("PUBSUB_EMULATOR_HOST", "")
+	for name, c := range map[string]struct {
+		scanner
+		noEmulator bool
+		want       string
+	}{
+		"a misspelt scan":             {scanner{name: "idz", to: out}, false, `scan "idz": pipeline orders has no scan of this name; it has: ids, bad, named, missing, archive, topic`},
+		"a sink that is not served":   {scanner{name: "archive"}, false, "not to gcs; --to FILE writes them to a file"},
+		"a directory":                 {scanner{to: s.dir}, false, "is a directory"},
+		"a directory that is missing": {scanner{to: filepath.Join(s.dir, "no", "out")}, false, "no such file or directory"},
+		"an unknown id":               {scanner{to: out, resume: "ids-gone"}, false, `resuming "ids-gone": nothing has run yet here`},
+		"no workers":                  {scanner{to: out, workers: -1}, false, "--workers must be at least 1"},
+		"ids for a sink":              {scanner{ids: true}, false, "--ids is for --to"},
+		"ids beside a field":          {scanner{name: "named", to: out, ids: true}, false, "a field recordId of their own"},
+		"nothing to overwrite":        {scanner{to: "-", overwrite: true}, false, "--overwrite is for a file"},
+		"overwriting while resuming":  {scanner{to: out, overwrite: true, resume: "ids-gone"}, false, "would lose what the scan has written before"},
+		"an expression":               {scanner{file: broken, to: out}, false, "broken.yaml:9:57: error: scans.ids.emit.id"},
+		"no credentials":              {scanner{to: out}, true, "BIGTABLE_EMULATOR_HOST=HOST:PORT names an emulator"},
+		"no credentials for Pub/Sub":  {scanner{name: "topic"}, false, "PUBSUB_EMULATOR_HOST=HOST:PORT names an emulator"},
+	} {
+		host := s.env["BIGTABLE_EMULATOR_HOST"]
+		if c.noEmulator {
+			delete(s.env, "BIGTABLE_EMULATOR_HOST")
+		}
+		stderr, err := s.scan(t.Context(), c.scanner)
+		s.env["BIGTABLE_EMULATOR_HOST"] = host
+		if err == nil || !strings.Contains(err.Error(), c.want) || stderr != "" {
+			t.Errorf("%s: %v\n%s\nwant %q", name, err, stderr, c.want)
+		}
+		if left, err := filepath.Glob(filepath.Join(s.dir, "*")); err != nil || !slices.Equal(left, []string{s.file}) {
+			t.Fatalf("%s: left %q, %v", name, left, err)
+		}
+	}
+}
+
+func TestAFileThatHoldsDataIsOverwrittenOnlyWhereThatIsAskedFor(t *testing.T) {
+	s := newScanTable(t, 10)
+	out := filepath.Join(s.dir, "out.ndjson")
+	if err := os.WriteFile(out, []byte("precious\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := func(want ...string) {
+		t.Helper()
+		got, err := os.ReadFile(out)
+		if err != nil || !slices.Equal(lines(string(got)), want) {
+			t.Fatalf("the file holds %q, %v", got, err)
+		}
+	}
+	if _, err := s.scan(t.Context(), scanner{to: out}); err == nil || !strings.Contains(err.Error(), "holds data: --overwrite empties it") {
+		t.Errorf("without --overwrite: %v", err)
+	}
+	want("precious")
+	if _, err := s.scan(t.Context(), scanner{name: "missing", to: out, overwrite: true}); err == nil || !strings.Contains(err.Error(), "NotFound") {
+		t.Errorf("a scan that cannot be planned: %v", err)
+	}
+	want("precious")
+	if stderr, err := s.scan(t.Context(), scanner{to: out, overwrite: true}); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	want(ids(0, 10)...)
+}
+
+func TestLinesCarryRecordIDsWhereThatIsAskedFor(t *testing.T) {
+	s := newScanTable(t, 8)
+	var out bytes.Buffer
+	if stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: &out, ids: true}); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	line := regexp.MustCompile(`^\{"recordId":"([0-9a-f]{32})","id":"k\d{4}"\}$`)
+	seen := map[string]bool{}
+	for _, l := range strings.Fields(out.String()) {
+		m := line.FindStringSubmatch(l)
+		if m == nil || seen[m[1]] {
+			t.Fatalf("line %s, whose id was seen: %t", l, m != nil)
+		}
+		seen[m[1]] = true
+	}
+	if len(seen) != 8 {
+		t.Errorf("%d ids of 8 rows", len(seen))
+	}
+	c := scanner{file: "p.yaml", name: "ids", to: "my file", ids: true, id: "ids-1"}
+	if got, want := c.resumption(), "btf scan -f p.yaml ids --to 'my file' --ids --resume ids-1"; got != want {
+		t.Errorf("resumed by %s, want %s", got, want)
+	}
+}
+
+// interrupted stops a scan of 400 rows on its way, and returns its id and the ledger.
+func (s *scanTable) interrupted(out string) (string, *ledger.Ledger) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	defer cancel()
+	first := &stopWriter{stop: cancel}
+	_, err := s.scan(ctx, scanner{to: "-", stdout: first, workers: 1})
+	m := regexp.MustCompile(`--resume (ids-\w+)$`).FindStringSubmatch(fmt.Sprint(err))
+	if m == nil {
+		s.t.Fatalf("stopped with %v", err)
+	}
+	if err := os.WriteFile(out, first.Bytes(), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	l, _, err := openLedger(s.t.Context(), "orders", func(name string) string { return s.env[name] })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m[1], l
+}
+
+// lease lets somebody hold a split that is not finished.
+func (s *scanTable) lease(l *ledger.Ledger, id, holder string) *ledger.Lease {
+	s.t.Helper()
+	scan, err := l.Scan(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	tasks, err := l.Unfinished(s.t.Context(), scan)
+	if err != nil || len(tasks) == 0 {
+		s.t.Fatalf("tasks %v, %v", tasks, err)
+	}
+	lease, err := l.Acquire(s.t.Context(), tasks[0], holder)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return lease
+}
+
+// killed returns the name in leases of a process that was killed just now.
+func killed(t *testing.T) string {
+	t.Helper()
+	if pidSpace() == "" {
+		t.Skip("this system does not tell for certain whether a process has died")
+	}
+	victim := exec.Command("sleep", "600")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	name := holderOf(victim.Process.Pid)
+	if err := victim.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = victim.Wait() // "signal: killed"
+	return name
+}
+
+func TestResumingDoesNotWaitForTheDead(t *testing.T) {
+	name := killed(t)
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	dead := s.lease(l, id, name)
+	if got := s.status(); !strings.Contains(got, shortHolder(name)+" (has died)") {
+		t.Errorf("status %s", got)
+	}
+	began := time.Now()
+	stderr, err := s.scan(t.Context(), scanner{to: out, resume: id})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	if took := time.Since(began); took > ledger.LeaseTime/2 {
+		t.Errorf("took %s: the lease of a dead process was waited for", took)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil || len(strings.Fields(string(got))) != 400 || !slices.Equal(lines(string(got)), ids(0, 400)) {
+		t.Errorf("%d lines, %v", len(strings.Fields(string(got))), err)
+	}
+	if err := dead.Commit(t.Context(), ledger.Progress{}); !errors.Is(err, ledger.ErrFinished) && !errors.Is(err, ledger.ErrLost) {
+		t.Errorf("the dead one commits: %v", err)
+	}
+}
+
+// untilWriter is told to stop once what was written to it holds a text.
+type untilWriter struct {
+	bytes.Buffer
+	text string
+	stop func()
+}
+
+func (w *untilWriter) Write(b []byte) (int, error) {
+	n, err := w.Buffer.Write(b)
+	if strings.Contains(w.String(), w.text) {
+		w.stop()
+	}
+	return n, err
+}
+
+func TestWhoHoldsASplitIsToldWhileItIsWaitedFor(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	lease := s.lease(l, id, "elsewhere/12")
+	if got := s.status(); !regexp.MustCompile(`elsewhere/12 \(for 1m(29|30)s\)`).MatchString(got) {
+		t.Errorf("status %s", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stderr := &untilWriter{text: "is leased by elsewhere/12, for 1m", stop: cancel}
+	c := scanner{file: s.file, name: "ids", to: out, resume: id, workers: 2, stderr: stderr, get: func(name string) string { return s.env[name] }}
+	if err := c.run(ctx); err == nil || !strings.Contains(err.Error(), "stopped; to go on") {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	if err := lease.Commit(t.Context(), ledger.Progress{}); err != nil {
+		t.Errorf("the holder, of which nothing is known, was overtaken: %v", err)
+	}
+}
+
+func TestStatusMakesNoLedger(t *testing.T) {
+	s := newScanTable(t, 4)
+	dir := filepath.Join(s.dir, "new")
+	s.env["LEDGER"] = "file:" + filepath.Join(dir, "ledger.db")
+	if got := s.status(); !strings.Contains(got, "nothing of pipeline orders has run yet: there is no ledger file:") {
+		t.Errorf("status %s", got)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the ledger's directory: %v, want none", err)
 	}
 }
 

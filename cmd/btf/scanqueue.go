@@ -2,9 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,9 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"google.golang.org/grpc/codes"
+
+	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // scanQueue stands for the topics of a scan in one process: tasks that are published
@@ -24,13 +28,15 @@ type scanQueue struct {
 	stopping        context.Context // ends with the command, and when the scan is finished
 	stop            context.CancelFunc
 	rows            atomic.Int64 // read in this process
-	held            atomic.Int64 // deliveries that another process's lease has kept off
 
-	mu     sync.Mutex
-	tasks  [][]byte
-	wake   chan struct{} // holds one; there is a task
-	reason error         // why a task was last returned; nil once one went well
-	done   *task.ScanDone
+	mu      sync.Mutex
+	tasks   [][]byte
+	wake    chan struct{} // holds one; there is a task
+	refused error         // why the planner has refused the request
+	reason  error         // what a worker last met; nil once one went well
+	fatal   error         // what ends the command: no other attempt is of use
+	heldAt  time.Time     // when another's lease has last kept a delivery off
+	done    *task.ScanDone
 }
 
 func newScanQueue(ctx context.Context) *scanQueue {
@@ -72,32 +78,44 @@ func (q *scanQueue) signal() {
 	}
 }
 
+// planned takes the planner's reports.
+func (q *scanQueue) planned(_ context.Context, s scanplanner.Summary) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refused = s.Refused
+}
+
+// report takes the worker's reports.
 func (q *scanQueue) report(_ context.Context, s scanworker.Summary) {
 	q.rows.Add(s.Rows)
-	if s.Outcome == scanworker.OutcomeHeld {
-		q.held.Add(1)
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch s.Outcome {
+	case scanworker.OutcomeHeld:
+		q.heldAt = time.Now()
 	case scanworker.OutcomeReturned:
-		q.reason = s.Reason
+		if q.reason = s.Reason; isRefusal(s.Reason) {
+			q.fatal = s.Reason
+			q.stop()
+		}
 	case scanworker.OutcomeDone, scanworker.OutcomeContinued:
-		q.reason = nil
+		q.reason = s.Reason // of a slice that is over: why it has not moved
 	}
 }
 
-// trouble says what the workers wait for, if something.
-func (q *scanQueue) trouble() error {
+// isRefusal reports whether a service has said that it will not serve this caller: asking
+// again would only use up the attempts after which a split has failed.
+func isRefusal(err error) bool {
+	code := retry.Classify(err).Code
+	return code == codes.PermissionDenied || code == codes.Unauthenticated
+}
+
+// trouble says whether others' leases keep deliveries off, and what a worker last met.
+func (q *scanQueue) trouble() (keptOff bool, reason error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.held.Swap(0); n > 0 && q.reason == nil {
-		return errHeld
-	}
-	return q.reason
+	return time.Since(q.heldAt) < 2*again.Max, q.reason
 }
-
-var errHeld = errors.New("another process has splits leased, for 90 s at most if it has died")
 
 // ask delivers a request to the planner, with the scan's id as the message's.
 func (q *scanQueue) ask(ctx context.Context, id string, r task.ScanRequest) error {
@@ -105,33 +123,45 @@ func (q *scanQueue) ask(ctx context.Context, id string, r task.ScanRequest) erro
 	if err != nil {
 		return err
 	}
-	if status := deliverTo(context.WithoutCancel(ctx), q.planner, id, body); status != http.StatusNoContent {
-		return fmt.Errorf("the scan could not be planned (status %d): is Bigtable reachable?", status)
+	if status := deliverTo(ctx, q.planner, id, body); status != http.StatusNoContent {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return fmt.Errorf("the scan could not be planned: %w", cmp.Or(q.refused, fmt.Errorf("status %d", status)))
+	}
+	return nil
+}
+
+// failed returns the end of a scan that has failed, if it has.
+func (q *scanQueue) failed() *task.ScanDone {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.done != nil && q.done.State == string(ledger.ScanFailed) {
+		return q.done
 	}
 	return nil
 }
 
 // run delivers tasks with n workers until the scan is finished or the command stops,
-// and tells show now and then.
-func (q *scanQueue) run(n int, show func(trouble error)) *task.ScanDone {
+// and calls tick several times a second. The error is what has ended it, if something.
+func (q *scanQueue) run(n int, tick func(context.Context)) (*task.ScanDone, error) {
 	defer q.stop()
 	var workers sync.WaitGroup
 	for range n {
 		workers.Go(q.work)
 	}
-	ticker := time.NewTicker(250 * time.Millisecond)
+	ticker := time.NewTicker(barEvery)
 	defer ticker.Stop()
 	for q.stopping.Err() == nil {
 		select {
 		case <-ticker.C:
-			show(q.trouble())
+			tick(q.stopping)
 		case <-q.stopping.Done():
 		}
 	}
 	workers.Wait()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.done
+	return q.done, q.fatal
 }
 
 // again is waited before a task that was refused is delivered again.

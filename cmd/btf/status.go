@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 func statusCommand() *cobra.Command {
@@ -21,9 +23,9 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status -f FILE",
 		Short: "Show the scans of a pipeline and how far their splits are",
-		Long: "Reads the ledger (LEDGER, or .btf/PIPELINE.db), also while something works on it. For each scan\n" +
-			"that is not done it lists the splits that are not either: how much is read, who holds the\n" +
-			"lease, and why it was last given up.",
+		Long: "Reads the ledger (LEDGER, or .btf/PIPELINE.db), also while something works on it, and makes none.\n" +
+			"For each scan that is not done it lists the splits that are not either: how much is read, who\n" +
+			"holds the lease and for how long, and why it was last given up.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.run(cmd.Context(), cmd.OutOrStdout())
@@ -45,12 +47,14 @@ type statusReport struct {
 }
 
 func (s *statusReport) run(ctx context.Context, stdout io.Writer) (err error) {
-	p, err := loadFile(s.file)
+	p, err := parseFile(s.file)
 	if err != nil {
 		return err
 	}
-	l, closer, err := openLedger(ctx, p.Name, s.get)
-	if err != nil {
+	l, closer, err := readLedger(ctx, p.Name, s.get)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.nothing(p, stdout)
+	} else if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closer()) }()
@@ -74,6 +78,28 @@ func (s *statusReport) run(ctx context.Context, stdout io.Writer) (err error) {
 			return err
 		}
 	}
+	return out.err
+}
+
+// parseFile reads a pipeline file for its names: what it asks for need not compile.
+func parseFile(name string) (*pipeline.Pipeline, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pipeline file: %w", err)
+	}
+	return pipeline.Parse(text, pipeline.Options{
+		File: name, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
+	})
+}
+
+// nothing says that there is no ledger, and where it would be.
+func (s *statusReport) nothing(p *pipeline.Pipeline, stdout io.Writer) error {
+	location, err := ledgerLocation(p.Name, s.get)
+	if err != nil {
+		return err
+	}
+	out := printer{out: stdout}
+	out.printf("nothing of pipeline %s has run yet: there is no ledger %s\n", p.Name, location.String())
 	return out.err
 }
 
@@ -131,25 +157,30 @@ func (s *statusReport) splits(splits []*ledger.Split, out *printer) error {
 			head = true
 			table.printf("  SPLIT\tSTATE\tREAD\tROWS\tFENCE\tCHANGED\tHOLDER\tLAST ERROR\n")
 		}
-		share := splitShare(split)
+		share := min(0.99, splitShare(split)) // it is an estimate
 		if split.State == ledger.SplitDone {
 			share = 1
 		}
 		table.printf("  %d\t%s\t%.0f%%\t%d\t%d\t%s\t%s\t%s\n", split.Index, string(split.State), 100*share, split.Rows,
-			split.Fence, age(s.now(), split.UpdatedAt), s.holderOf(split), split.LastError)
+			split.Fence, age(s.now(), split.UpdatedAt), s.leaseOf(split), split.LastError)
 	}
 	return errors.Join(table.err, w.Flush())
 }
 
-// holderOf names who holds a split's lease, and says where it is over.
-func (s *statusReport) holderOf(split *ledger.Split) string {
-	switch {
-	case split.Holder == "":
+// leaseOf names who holds a split's lease, and for how long if it commits nothing more.
+func (s *statusReport) leaseOf(split *ledger.Split) string {
+	if split.Holder == "" {
 		return "-"
-	case !split.Until.After(s.now()):
-		return split.Holder + " (its lease is over)"
 	}
-	return split.Holder
+	name := shortHolder(split.Holder)
+	left := split.Until.Sub(s.now())
+	switch {
+	case left <= 0:
+		return name + " (its lease is over)"
+	case died(split.Holder):
+		return name + " (has died)"
+	}
+	return fmt.Sprintf("%s (for %s)", name, max(time.Second, left.Round(time.Second)))
 }
 
 // age says how long ago a time was.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 
@@ -16,6 +17,10 @@ import (
 // Lines writes one JSON text a line, for the command line. It is safe for concurrent
 // use: lines of two senders never mix.
 type Lines struct {
+	// IDs puts the record's id into each line, as its first field. Set it before the
+	// first Send.
+	IDs bool
+
 	mu   sync.Mutex
 	out  *bufio.Writer
 	sync func() error // nil: what is written is durable
@@ -25,29 +30,103 @@ type Lines struct {
 // NewLines returns Lines that are durable when w has taken them.
 func NewLines(w io.Writer) *Lines { return &Lines{out: bufio.NewWriterSize(w, 64<<10)} }
 
-// File is Lines in a file. The caller closes it.
+// Existing says what becomes of a file that holds data before anything is written.
+type Existing uint8
+
+// Values of Existing.
+const (
+	Refuse   Existing = iota // it is left alone, and Open fails
+	Empty                    // it is emptied
+	Continue                 // it is kept up to its last whole line: what follows was never acknowledged
+)
+
+var (
+	// ErrHoldsData: the file is there and is not empty.
+	ErrHoldsData = errors.New("the file is there already and holds data")
+	// ErrInUse: another process has the file open to write to it, as this package does.
+	ErrInUse = errors.New("another process is writing to it")
+)
+
+// File is Lines in a file. The caller starts and closes it.
 type File struct {
 	*Lines
-	file *os.File
+	file     *os.File
+	regular  bool // else a device or a pipe, which has nothing to keep or empty
+	existing Existing
+	made     bool // by Open, and Start has not been called
 }
 
-// Create opens a file for writing, empty; or, to resume, with what it holds: up to its
-// last whole line, since what comes after was never acknowledged.
-func Create(path string, resume bool) (*File, error) {
-	flags := os.O_RDWR | os.O_CREATE
-	if !resume {
-		flags |= os.O_TRUNC
-	}
-	f, err := os.OpenFile(path, flags, 0o666)
+// Open opens a file, which it makes where there is none, and keeps other processes from
+// opening it so too. What the file holds stays until Start.
+func Open(path string, e Existing) (*File, error) {
+	f, err := open(path, e)
 	if err != nil {
 		return nil, fmt.Errorf("opening the output: %w", err)
 	}
-	if err := toLastLine(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("resuming the output: %w", err), f.Close())
+	return f, nil
+}
+
+func open(path string, e Existing) (*File, error) {
+	flags := os.O_RDWR
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		flags |= os.O_CREATE
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() && !info.IsDir():
+		flags = os.O_WRONLY // of a pipe that is closed, only a writer hears
 	}
-	lines := NewLines(f)
-	lines.sync = f.Sync
-	return &File{Lines: lines, file: f}, nil
+	file, err := os.OpenFile(path, flags, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{Lines: NewLines(file), file: file, existing: e, made: flags&os.O_CREATE != 0}
+	if err := f.claim(); err != nil {
+		f.made = false // nor is it this process's to remove
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// claim checks the file as it is once it is this process's alone.
+func (f *File) claim() error {
+	info, err := f.file.Stat()
+	if err != nil {
+		return err
+	}
+	if f.regular = info.Mode().IsRegular(); !f.regular {
+		return nil
+	}
+	f.sync = f.file.Sync
+	if err := lock(f.file); err != nil {
+		return err
+	}
+	if info, err = f.file.Stat(); err != nil {
+		return err
+	}
+	if f.existing == Refuse && info.Size() > 0 {
+		return ErrHoldsData
+	}
+	return nil
+}
+
+// Start makes the file ready for the first Send: it is emptied or cut.
+func (f *File) Start() error {
+	f.made = false
+	if !f.regular {
+		return nil
+	}
+	var err error
+	if f.existing == Continue {
+		err = toLastLine(f.file)
+	} else {
+		err = f.file.Truncate(0)
+	}
+	if err != nil {
+		return fmt.Errorf("preparing the output: %w", err)
+	}
+	return nil
 }
 
 // toLastLine cuts off what follows the last line end and goes there.
@@ -75,8 +154,14 @@ func toLastLine(f *os.File) error {
 	return err
 }
 
-// Close closes the file.
-func (f *File) Close() error { return f.file.Close() }
+// Close closes the file, and removes it where Open has made it and nothing was started.
+func (f *File) Close() error {
+	err := f.file.Close()
+	if f.made {
+		err = errors.Join(err, os.Remove(f.file.Name()))
+	}
+	return err
+}
 
 // Send implements relay.Sink. After an error nothing is written any more.
 func (l *Lines) Send(_ context.Context, records []relay.Record) []error {
@@ -96,8 +181,8 @@ func (l *Lines) Send(_ context.Context, records []relay.Record) []error {
 }
 
 func (l *Lines) write(records []relay.Record) error {
-	for _, r := range records {
-		if _, err := l.out.Write(r.Body); err != nil {
+	for i := range records {
+		if err := l.writeBody(&records[i]); err != nil {
 			return err
 		}
 		if err := l.out.WriteByte('\n'); err != nil {
@@ -111,6 +196,26 @@ func (l *Lines) write(records []relay.Record) error {
 		return nil
 	}
 	return l.sync()
+}
+
+func (l *Lines) writeBody(r *relay.Record) error {
+	body := r.Body
+	if l.IDs {
+		fields, object := bytes.CutPrefix(body, []byte("{"))
+		if !object {
+			return errors.New("a record that is no JSON object has no field for its id")
+		}
+		comma := ","
+		if fields[0] == '}' {
+			comma = ""
+		}
+		if _, err := fmt.Fprintf(l.out, `{"%s":"%s"%s`, IDAttribute, r.ID(), comma); err != nil {
+			return err
+		}
+		body = fields
+	}
+	_, err := l.out.Write(body)
+	return err
 }
 
 // Err returns why writing has failed, if it has.

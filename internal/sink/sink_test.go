@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -128,39 +130,180 @@ func TestTheLogHasALineForEachRecord(t *testing.T) {
 
 func record(body string) []relay.Record { return []relay.Record{{Body: []byte(body)}} }
 
-func TestAFileIsWrittenAnewAndResumedAtItsLastWholeLine(t *testing.T) {
+func TestAFileIsEmptiedOrContinuedAtItsLastWholeLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.ndjson")
 	for _, c := range []struct {
-		before string
-		resume bool
-		want   string
+		before   string
+		existing sink.Existing
+		want     string
 	}{
-		{"", false, "new\n"},
-		{"old\n", false, "new\n"},
-		{"", true, "new\n"},
-		{"old\n", true, "old\nnew\n"},
-		{"old\ntorn", true, "old\nnew\n"},
-		{"torn", true, "new\n"},
-		{"old\n" + strings.Repeat("torn", 50_000), true, "old\nnew\n"},
-		{strings.Repeat("a", 70_000) + "\n" + strings.Repeat("b", 200_000), true, strings.Repeat("a", 70_000) + "\nnew\n"},
+		{"", sink.Refuse, "new\n"},
+		{"old\n", sink.Empty, "new\n"},
+		{"", sink.Continue, "new\n"},
+		{"old\n", sink.Continue, "old\nnew\n"},
+		{"old\ntorn", sink.Continue, "old\nnew\n"},
+		{"torn", sink.Continue, "new\n"},
+		{"old\n" + strings.Repeat("torn", 50_000), sink.Continue, "old\nnew\n"},
+		{strings.Repeat("a", 70_000) + "\n" + strings.Repeat("b", 200_000), sink.Continue, strings.Repeat("a", 70_000) + "\nnew\n"},
 	} {
 		if err := os.WriteFile(path, []byte(c.before), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := sink.Create(path, c.resume)
+		f, err := sink.Open(path, c.existing)
 		if err != nil {
+			t.Fatal(err)
+		}
+		if got := contents(t, path); got != c.before {
+			t.Errorf("opened, and not yet started: %.40q, want %.40q", got, c.before)
+		}
+		if err := f.Start(); err != nil {
 			t.Fatal(err)
 		}
 		if errs := f.Send(t.Context(), record("new")); errs != nil {
 			t.Fatal(errs)
 		}
-		got, err := os.ReadFile(path) // before it is closed: it is durable
-		if err := errors.Join(err, f.Close()); err != nil {
+		got := contents(t, path) // before it is closed: it is durable
+		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if string(got) != c.want {
-			t.Errorf("after %.20q, resume %t: %.40q, want %.40q", c.before, c.resume, got, c.want)
+		if got != c.want {
+			t.Errorf("after %.20q, existing %d: %.40q, want %.40q", c.before, c.existing, got, c.want)
 		}
+	}
+}
+
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestAFileThatHoldsDataIsLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.ndjson")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sink.Open(path, sink.Refuse); !errors.Is(err, sink.ErrHoldsData) || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v, want %v", err, sink.ErrHoldsData)
+	}
+	f, err := sink.Open(path, sink.Empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil { // nothing was started
+		t.Fatal(err)
+	}
+	if got := contents(t, path); got != "precious" {
+		t.Errorf("the file holds %q", got)
+	}
+}
+
+func TestAFileThatWasOpenedForNothingIsGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.ndjson")
+	f, err := sink.Open(path, sink.Refuse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file: %v, want none", err)
+	}
+	if f, err = sink.Open(path, sink.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Start(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, path); got != "" {
+		t.Errorf("a result without a record is %q, want an empty file", got)
+	}
+}
+
+func TestAFileThatIsBeingWrittenIsNoOthersToWrite(t *testing.T) {
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("no lock for a whole file in the standard library")
+	}
+	path := filepath.Join(t.TempDir(), "out.ndjson")
+	f, err := sink.Open(path, sink.Refuse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []sink.Existing{sink.Refuse, sink.Empty, sink.Continue} {
+		if _, err := sink.Open(path, e); !errors.Is(err, sink.ErrInUse) {
+			t.Errorf("existing %d: %v, want %v", e, err, sink.ErrInUse)
+		}
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("who could not open the file removed it: %v", err)
+	}
+	if err := errors.Join(f.Start(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = sink.Open(path, sink.Continue); err != nil {
+		t.Fatalf("once it is closed: %v", err)
+	}
+	f.Close()
+}
+
+func TestADeviceIsWrittenToAsItIs(t *testing.T) {
+	f, err := sink.Open(os.DevNull, sink.Refuse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := f.Send(t.Context(), record("x")); errs != nil {
+		t.Error(errs)
+	}
+	if err := errors.Join(f.Start(), f.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := sink.Open(t.TempDir(), sink.Empty); err == nil {
+		t.Error("a directory was opened to be written")
+	}
+}
+
+func TestAFullDiskFailsTheRecords(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	f, err := sink.Open("/dev/full", sink.Refuse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if errs := f.Send(t.Context(), record("x")); len(errs) != 1 || !errors.Is(errs[0], syscall.ENOSPC) || !errors.Is(f.Err(), syscall.ENOSPC) {
+		t.Errorf("errors %v, %v", errs, f.Err())
+	}
+}
+
+func TestALineCarriesTheRecordsIDWhereThatIsAskedFor(t *testing.T) {
+	records := []relay.Record{
+		{Scope: "s", Key: "a", Index: relay.Single, Body: []byte(`{"n":1}`)},
+		{Scope: "s", Key: "b", Index: 1, Body: []byte(`{}`)},
+	}
+	for _, ids := range []bool{false, true} {
+		var out bytes.Buffer
+		l := sink.NewLines(&out)
+		l.IDs = ids
+		if errs := l.Send(t.Context(), records); errs != nil {
+			t.Fatal(errs)
+		}
+		want := "{\"n\":1}\n{}\n"
+		if ids {
+			want = fmt.Sprintf("{\"recordId\":%q,\"n\":1}\n{\"recordId\":%q}\n", records[0].ID(), records[1].ID())
+		}
+		if out.String() != want {
+			t.Errorf("ids %t: %s, want %s", ids, out.String(), want)
+		}
+	}
+	l := sink.NewLines(io.Discard)
+	l.IDs = true
+	if errs := l.Send(t.Context(), record("1")); len(errs) != 1 || errs[0] == nil {
+		t.Errorf("a record that has no place for an id: %v", errs)
 	}
 }
 

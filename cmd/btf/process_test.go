@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestAProcessThatHasDiedIsToldFromOneThatLives(t *testing.T) {
+	if pidSpace() == "" {
+		t.Skip("this system does not tell for certain")
+	}
+	sleeper := exec.Command("sleep", "600")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	name := holderOf(sleeper.Process.Pid)
+	if died(name) || died(holder()) {
+		t.Errorf("%s or %s counts as dead, and lives", name, holder())
+	}
+	if err := sleeper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for !died(name) { // a zombie from here on: the signal takes a moment
+	}
+	_ = sleeper.Wait() // "signal: killed"
+	if !died(name) {
+		t.Errorf("%s lives, and is dead", name)
+	}
+}
+
+func TestWhatIsNotCertainCountsAsAlive(t *testing.T) {
+	if pidSpace() == "" {
+		t.Skip("this system does not tell for certain")
+	}
+	own := holder()
+	host, _, identity := splitHolder(own)
+	_, started, _ := strings.Cut(identity, "-")
+	const nobody = "/4194305/" // above what Linux gives, PID_MAX_LIMIT
+	for name, want := range map[string]bool{
+		own + "0":                         true, // this PID was another's before
+		host + nobody + identity:          true,
+		host + nobody + "0123-" + started: false, // of another boot, machine or container
+		host + nobody[:len(nobody)-1]:     false, // of a version that said no more, or of a function
+		"revision-1/" + host + "/1":       false,
+		host + "/0/" + identity:           false,
+		host + "/-1/" + identity:          false,
+		host + "//" + identity:            false,
+		"":                                false,
+		"/":                               false,
+		own + "/" + identity:              false,
+		host + nobody:                     false,
+		host + nobody + "-":               false,
+		host + nobody + "-" + started:     false,
+	} {
+		if got := died(name); got != want {
+			t.Errorf("%q has died: %t, want %t", name, got, want)
+		}
+	}
+}
+
+func TestPeopleReadHostAndPID(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{host + "/12", host + "/12/abc-34"} {
+		if got := shortHolder(name); got != host+"/12" {
+			t.Errorf("%q reads %q", name, got)
+		}
+	}
+	if got := shortHolder("revision-1/localhost/1"); got != "revision-1/localhost/1" {
+		t.Errorf("a function's name reads %q", got)
+	}
+}

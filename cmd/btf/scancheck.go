@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// check finds what can be known to be wrong before anything is written, and connects to
+// the services, which need not answer yet. The error is errFinished where there is
+// nothing to do.
+func (s *scanner) check(ctx context.Context) (*pipeline.Pipeline, error) {
+	if err := s.checkFlags(); err != nil {
+		return nil, err
+	}
+	p, err := loadServed(s.file)
+	if err != nil {
+		return nil, err
+	}
+	scan, err := scanjob.Find(p, s.name, task.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("scan %q: %w", s.name, err)
+	}
+	if err := scan.To.Served(); err != nil && s.to == "" {
+		return nil, fmt.Errorf("scan %q: %w; --to FILE writes them to a file", s.name, err)
+	}
+	if s.ids && hasField(scan, sink.IDAttribute) {
+		return nil, fmt.Errorf("--ids: the records of scan %q have a field %s of their own", s.name, sink.IDAttribute)
+	}
+	if s.resume != "" {
+		if err := s.checkResume(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return p, s.connect(p, scan)
+}
+
+func (s *scanner) checkFlags() error {
+	switch {
+	case s.workers < 1:
+		return errors.New("--workers must be at least 1")
+	case s.ids && s.to == "":
+		return errors.New("--ids is for --to: what a sink of the file gets carries its id already")
+	case s.overwrite && (s.to == "" || s.to == "-"):
+		return errors.New("--overwrite is for a file of --to")
+	case s.overwrite && s.resume != "":
+		return errors.New("--overwrite beside --resume would lose what the scan has written before")
+	}
+	return nil
+}
+
+// loadServed reads a pipeline file as a function does that serves it, for this machine's
+// project and instance.
+func loadServed(name string) (*pipeline.Pipeline, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pipeline file: %w", err)
+	}
+	loaded, findings := loadPipeline(name, text)
+	if err := findings.Err(); err != nil {
+		return nil, err
+	}
+	return loaded.Pipeline, nil
+}
+
+func hasField(scan *pipeline.Scan, name string) bool {
+	return scan.Emit != nil && slices.ContainsFunc(scan.Emit.Fields, func(f pipeline.EmitField) bool { return f.Name == name })
+}
+
+// checkResume looks at the scan that is to go on, in a ledger that must be there.
+func (s *scanner) checkResume(ctx context.Context, p *pipeline.Pipeline) error {
+	l, closer, err := readLedger(ctx, p.Name, s.get)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("resuming %q: nothing has run yet here: %w", s.resume, err)
+	} else if err != nil {
+		return err
+	}
+	s.id = s.resume
+	known, err := l.Scan(ctx, s.resume)
+	if err := errors.Join(err, closer()); errors.Is(err, ledger.ErrNotFound) {
+		return fmt.Errorf("resuming: %w; btf status -f %s lists those that are", err, shellQuoted(s.file))
+	} else if err != nil {
+		return fmt.Errorf("resuming: %w", err)
+	}
+	switch {
+	case known.Name != s.name:
+		return fmt.Errorf("resuming: %q belongs to scan %q of the file, not to %q", s.id, known.Name, s.name)
+	case known.State == ledger.ScanDone:
+		return errFinished
+	case known.State == ledger.ScanFailed:
+		return fmt.Errorf("resuming: %q has failed: %s", s.id, known.Error)
+	}
+	return nil
+}
+
+// connect prepares what asks Bigtable how it is. It fails where there are no credentials
+// for a service that the scan needs.
+func (s *scanner) connect(p *pipeline.Pipeline, scan *pipeline.Scan) error {
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
+		Emulator: s.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "btf", Pool: 1,
+	})
+	if err != nil {
+		return err
+	}
+	conn, err := dialer.Data(context.Background())
+	if err != nil {
+		return unconnected(err, btrpc.EmulatorVariable)
+	}
+	s.onClose(conn.Close)
+	table := pipeline.TableRef{Project: scan.Table.Project, Instance: scan.Table.Instance, Table: scan.Table.ID}
+	s.probe = func(ctx context.Context) error {
+		_, err := btrpc.NewTable(table.String(), scan.AppProfile).SampleRowKeys(ctx, conn)
+		return err
+	}
+	keepsLetters := slices.ContainsFunc(p.Scans, func(s *pipeline.Scan) bool { return s.OnFailure == pipeline.PolicyDeadLetter })
+	if keepsLetters || s.to == "" && scan.To.PubSub != nil {
+		client, err := pubsub.NewClient(context.Background(), pubsubProject(p, s.get))
+		if err != nil {
+			return unconnected(fmt.Errorf("connecting to Pub/Sub: %w", err), "PUBSUB_EMULATOR_HOST")
+		}
+		return client.Close()
+	}
+	return nil
+}
+
+// unconnected says how to connect to a service, or to an emulator of it.
+func unconnected(err error, variable string) error {
+	return fmt.Errorf("%w; `gcloud auth application-default login` makes credentials, and %s=HOST:PORT names an emulator that needs none", err, variable)
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// scanWatch looks at a scan that runs: it tells how far it is and what it waits for, and
+// frees the splits that dead processes hold.
+type scanWatch struct {
+	ledger *ledger.Ledger
+	id     string
+	local  bool // the ledger is a file, so that its holders may be processes of this machine
+	queue  *scanQueue
+	show   *scanProgress
+	probe  func(context.Context) error // asks Bigtable for something small; nil: it cannot
+
+	looked time.Time
+	pause  time.Duration // until the next look
+	moved  time.Time     // when the scan last came on
+	asked  time.Time     // when Bigtable last was
+	answer error
+}
+
+const (
+	// stalled is after how long without progress something is said of it.
+	stalled = 10 * time.Second
+	// probing is how long Bigtable has to answer a probe.
+	probing = 5 * time.Second
+)
+
+// begin looks for the first time, before anything of the scan is read here.
+func (w *scanWatch) begin(ctx context.Context, out io.Writer) error {
+	now, err := shareOf(ctx, w.ledger, w.id)
+	if err != nil {
+		return err
+	}
+	if _, err := w.free(ctx, now.held); err != nil {
+		return err
+	}
+	w.show, w.moved, w.looked = newScanProgress(out, now), time.Now(), time.Now()
+	return nil
+}
+
+// end tells of a scan that has stopped before its end where that is.
+func (w *scanWatch) end(stopped bool) {
+	now := w.show.last
+	if stopped {
+		if latest, err := shareOf(context.Background(), w.ledger, w.id); err == nil {
+			now = latest
+		}
+	}
+	w.show.end(now, stopped)
+}
+
+// tick is called several times a second.
+func (w *scanWatch) tick(ctx context.Context) {
+	if time.Since(w.looked) < w.pause {
+		return
+	}
+	keptOff, reason := w.queue.trouble()
+	var met trouble
+	if reason != nil {
+		met = trouble{reason.Error(), reason.Error()}
+	}
+	if !keptOff && !w.show.due(met) && time.Since(w.moved) < stalled {
+		return
+	}
+	began := time.Now()
+	now, err := shareOf(ctx, w.ledger, w.id)
+	w.looked = time.Now()
+	// Many splits take long to list, and their workers use the ledger too.
+	w.pause = max(w.show.pace(), 20*w.looked.Sub(began))
+	if err != nil {
+		return // the next one may do better; the work itself meets the ledger too
+	}
+	if now.rows != w.show.last.rows || now.share != w.show.last.share {
+		w.moved = w.looked
+	}
+	if reason == nil {
+		met = w.trouble(ctx, now, keptOff)
+	}
+	if w.show.due(met) {
+		w.show.tell(now, met)
+	}
+}
+
+// trouble says what the scan waits for where no worker has met an error.
+func (w *scanWatch) trouble(ctx context.Context, now *scanShare, keptOff bool) trouble {
+	if keptOff {
+		held, err := w.free(ctx, now.held)
+		if err != nil {
+			return trouble{err.Error(), err.Error()}
+		}
+		if len(held) > 0 {
+			return heldBy(held, w.looked)
+		}
+	}
+	still := w.looked.Sub(w.moved)
+	if still < stalled {
+		return trouble{}
+	}
+	what, why := "nothing is delivered", ""
+	if err := w.ask(ctx); err != nil {
+		why = ": Bigtable answers a probe with " + retry.Classify(err).Code.String()
+	}
+	return trouble{what + why, fmt.Sprintf("%s for %s%s", what, still.Round(time.Second), why)}
+}
+
+// ask probes Bigtable, now and then.
+func (w *scanWatch) ask(ctx context.Context) error {
+	if w.probe != nil && time.Since(w.asked) >= stalled {
+		ctx, cancel := context.WithTimeout(ctx, probing)
+		defer cancel()
+		w.answer = w.probe(ctx)
+		w.asked = time.Now()
+	}
+	return w.answer
+}
+
+// free ends the leases of processes that are known to be dead, and returns the splits
+// that others hold.
+func (w *scanWatch) free(ctx context.Context, held []*ledger.Split) ([]*ledger.Split, error) {
+	var others []*ledger.Split
+	own := holder()
+	for _, split := range held {
+		switch {
+		case split.Holder == own:
+		case w.local && died(split.Holder):
+			if err := w.ledger.Break(ctx, split.Task, split.Fence); err != nil {
+				return nil, err
+			}
+		default:
+			others = append(others, split)
+		}
+	}
+	return others, nil
+}
+
+// heldBy tells who holds splits, and how long at most if they have died.
+func heldBy(held []*ledger.Split, now time.Time) trouble {
+	slices.SortFunc(held, func(a, b *ledger.Split) int { return cmp.Compare(a.Index, b.Index) })
+	last := slices.MaxFunc(held, func(a, b *ledger.Split) int { return a.Until.Compare(b.Until) })
+	about := fmt.Sprintf("split %d is leased by %s", held[0].Index, shortHolder(held[0].Holder))
+	if len(held) > 1 {
+		about = fmt.Sprintf("%d splits are leased by others, split %d by %s", len(held), held[0].Index, shortHolder(held[0].Holder))
+	}
+	left := max(0, last.Until.Sub(now)).Round(time.Second)
+	return trouble{about, fmt.Sprintf("%s, for %s more unless it commits", about, left)}
+}

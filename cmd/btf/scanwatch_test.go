@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
+)
+
+// watched is a scan of two splits that is being watched, on a simulated clock.
+type watched struct {
+	*scanWatch
+	t   *testing.T
+	out bytes.Buffer
+}
+
+func watch2(t *testing.T, probe func(context.Context) error, test func(*watched)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
+		if _, err := l.Begin(t.Context(), "s", "ids", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Plan(t.Context(), "s", [][]rowrange.Range{{{Start: "a", End: "b"}}, {{Start: "b"}}}, 0); err != nil {
+			t.Fatal(err)
+		}
+		w := &watched{t: t, scanWatch: &scanWatch{ledger: l, id: "s", local: true, queue: newScanQueue(t.Context()), probe: probe}}
+		defer w.queue.stop()
+		if err := w.begin(t.Context(), &w.out); err != nil {
+			t.Fatal(err)
+		}
+		test(w)
+	})
+}
+
+func (w *watched) lease(index int, holder string) *ledger.Lease {
+	w.t.Helper()
+	scan, err := w.ledger.Scan(w.t.Context(), "s")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lease, err := w.ledger.Acquire(w.t.Context(), ledger.Task{Scan: "s", Attempt: scan.Attempt, Index: index}, holder)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return lease
+}
+
+// pass ticks for a time and returns the lines that were told meanwhile.
+func (w *watched) pass(d time.Duration) []string {
+	for range d / barEvery {
+		time.Sleep(barEvery)
+		w.tick(w.t.Context())
+	}
+	told := strings.Split(strings.TrimSuffix(w.out.String(), "\n"), "\n")
+	w.out.Reset()
+	return told
+}
+
+func TestWithoutATerminalALineComesEverMoreSeldom(t *testing.T) {
+	watch2(t, nil, func(w *watched) {
+		lease := w.lease(0, holder())
+		var at []time.Duration
+		for began, row := time.Now(), 0; row < 600; row++ {
+			if err := lease.Commit(t.Context(), ledger.Progress{Position: fmt.Sprintf("a%05d", row), Counts: ledger.Counts{Rows: int64(row)}}); err != nil {
+				t.Fatal(err)
+			}
+			if told := w.pass(time.Second); told[0] != "" {
+				at = append(at, time.Since(began))
+			}
+		}
+		want := "[2s 6s 14s 30s 1m2s 2m2s 3m2s 4m2s 5m2s 6m2s 7m2s 8m2s 9m2s]"
+		if got := fmt.Sprint(at); got != want {
+			t.Errorf("told at %s, want %s", got, want)
+		}
+	})
+}
+
+func TestWhatWorkersMeetIsToldBesideTheProgress(t *testing.T) {
+	watch2(t, nil, func(w *watched) {
+		w.pass(9 * time.Second) // the next line is due at 14 s
+		w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeReturned, Reason: fmt.Errorf("reading table orders: Unavailable")})
+		if told := w.pass(2 * time.Second); len(told) != 1 || !strings.HasSuffix(told[0], "0 of 2 splits  0 rows  0 rows/s  (reading table orders: Unavailable)") {
+			t.Errorf("at once: %q", told)
+		}
+		w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeContinued, Reason: fmt.Errorf("no row arrived within 45s")})
+		if told := w.pass(2 * time.Second); len(told) != 1 || !strings.HasSuffix(told[0], "(no row arrived within 45s)") {
+			t.Errorf("of a slice that read nothing: %q", told)
+		}
+		w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeContinued})
+		if told := w.pass(2 * time.Minute); strings.Contains(told[0], "45s") {
+			t.Errorf("after it went well: %q", told)
+		}
+	})
+}
+
+func TestAScanThatStandsStillSaysHowBigtableIs(t *testing.T) {
+	probes, answer := 0, status.Error(codes.Unavailable, "row k1 is secret")
+	watch2(t, func(context.Context) error { probes++; return answer }, func(w *watched) {
+		told := strings.Join(w.pass(time.Minute), "\n")
+		want := regexp.MustCompile(`\(nothing is delivered for 1\ds: Bigtable answers a probe with Unavailable\)`)
+		if !want.MatchString(told) || strings.Contains(told, "secret") || strings.Contains(told, "left") {
+			t.Errorf("told\n%s", told)
+		}
+		if probes < 2 || probes > 6 {
+			t.Errorf("%d probes in a minute", probes)
+		}
+		answer = nil
+		told = strings.Join(w.pass(time.Minute), "\n")
+		if !strings.Contains(told, "(nothing is delivered for ") || strings.Contains(told, "probe") {
+			t.Errorf("when Bigtable answers: told\n%s", told)
+		}
+	})
+}
+
+func TestSplitsOfTheDeadAreFreedAndThoseOfOthersTold(t *testing.T) {
+	name := killed(t)
+	watch2(t, nil, func(w *watched) {
+		w.lease(0, name)
+		other := w.lease(1, "elsewhere/12")
+		w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeHeld})
+		told := w.pass(3 * time.Second)
+		if !regexp.MustCompile(`\(split 1 is leased by elsewhere/12, for 1m2\ds more unless it commits\)$`).MatchString(told[0]) {
+			t.Errorf("told %q", told)
+		}
+		if fence := w.lease(0, holder()).Fence(); fence != 3 {
+			t.Errorf("the split of the dead is taken under fence %d, want 3: its lease was broken", fence)
+		}
+		if err := other.Commit(t.Context(), ledger.Progress{}); err != nil {
+			t.Errorf("the other has lost its split: %v", err)
+		}
+		w.local = false // a database, whose holders may be on any machine
+		w.lease2(t, name)
+	})
+}
+
+// lease2 expects the lease of a process that has died to stand.
+func (w *watched) lease2(t *testing.T, name string) {
+	t.Helper()
+	time.Sleep(ledger.LeaseTime)
+	lease := w.lease(1, name)
+	w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeHeld})
+	w.pass(10 * time.Second)
+	if err := lease.Commit(t.Context(), ledger.Progress{}); err != nil {
+		t.Errorf("a lease in a database was broken: %v", err)
+	}
+}
+
+func TestABarSaysATroubleOnceAndFitsItsLine(t *testing.T) {
+	var out bytes.Buffer
+	p := newScanProgress(&out, &scanShare{of: 2, open: 2})
+	p.width, p.every = 60, barEvery
+	for i := range 3 {
+		p.tell(&scanShare{of: 2, open: 2, rows: int64(i)}, trouble{"Bigtable is gone", fmt.Sprintf("Bigtable is gone for %ds", i)})
+	}
+	if n := strings.Count(out.String(), "Bigtable is gone for 0s\n"); n != 1 || strings.Contains(out.String(), "1s") {
+		t.Errorf("drawn %q", out.String())
+	}
+	for _, line := range regexp.MustCompile("[\r\n]").Split(out.String(), -1) {
+		if text := strings.ReplaceAll(line, "\x1b[K", ""); len(text) >= p.width {
+			t.Errorf("a line of %d characters on %d: %q", len(text), p.width, text)
+		}
+	}
+}
+
+func TestARefusalOfTheCallerEndsTheScan(t *testing.T) {
+	for _, code := range []codes.Code{codes.PermissionDenied, codes.Unauthenticated, codes.Unavailable} {
+		q := newScanQueue(t.Context())
+		q.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeReturned, Reason: fmt.Errorf("reading: %w", status.Error(code, ""))})
+		ended := q.stopping.Err() != nil
+		if want := code != codes.Unavailable; ended != want {
+			t.Errorf("%s ends the scan: %t, want %t", code, ended, want)
+		}
+		q.stop()
+		if _, err := q.run(1, func(context.Context) {}); (err != nil) != (code != codes.Unavailable) {
+			t.Errorf("%s: ended with %v", code, err)
+		}
+	}
+}
