@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -162,21 +163,7 @@ func parseSize(s string) (int64, error) {
 
 func (z *size) decode(d *decoder, n *yaml.Node, a at, f field) {
 	z.at = a
-	s, ok := d.scalar(n, &z.at, "a size such as 64MiB")
-	if !ok {
-		return
-	}
-	v, err := parseSize(s)
-	if err != nil {
-		d.reject(n, &z.at, "%q %v", s, err)
-		return
-	}
-	low, _ := parseSize(f.lowest)
-	if high, err := parseSize(f.highest); v < low || err == nil && v > high {
-		d.reject(n, &z.at, "%s is out of bounds: write %s", s, bounds(f))
-		return
-	}
-	z.v = v
+	z.v = bounded(d, n, &z.at, f, "a size such as 64MiB", parseSize)
 }
 
 // span is a duration in Go's notation.
@@ -185,23 +172,37 @@ type span struct {
 	v time.Duration
 }
 
-func (p *span) decode(d *decoder, n *yaml.Node, a at, f field) {
-	p.at = a
-	s, ok := d.scalar(n, &p.at, "a duration such as 10s")
-	if !ok {
-		return
-	}
+func parseSpan(s string) (time.Duration, error) {
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		d.reject(n, &p.at, "%q is no duration: write it as 500ms, 10s, 5m or 720h", s)
-		return
+		return 0, errors.New("is no duration: write it as 500ms, 10s, 5m or 720h")
 	}
-	low, _ := time.ParseDuration(f.lowest)
-	if high, err := time.ParseDuration(f.highest); v < low || err == nil && v > high {
-		d.reject(n, &p.at, "%s is out of bounds: write %s", s, bounds(f))
-		return
+	return v, nil
+}
+
+func (p *span) decode(d *decoder, n *yaml.Node, a at, f field) {
+	p.at = a
+	p.v = bounded(d, n, &p.at, f, "a duration such as 10s", parseSpan)
+}
+
+// bounded reads what parse makes of a scalar and keeps it within the field's bounds.
+// The error of parse goes on after the text.
+func bounded[T cmp.Ordered](d *decoder, n *yaml.Node, a *at, f field, takes string, parse func(string) (T, error)) (v T) {
+	s, ok := d.scalar(n, a, takes)
+	if !ok {
+		return v
 	}
-	p.v = v
+	read, err := parse(s)
+	if err != nil {
+		d.reject(n, a, "%q %v", s, err)
+		return v
+	}
+	low, _ := parse(f.lowest)
+	if high, err := parse(f.highest); read < low || err == nil && read > high {
+		d.reject(n, a, "%s is out of bounds: write %s", s, bounds(f))
+		return v
+	}
+	return read
 }
 
 // moment is a time in RFC 3339, to the millisecond, as cells have it.

@@ -15,6 +15,16 @@ import (
 // expect, an error): the interpreter then decides, so it alone defines the language.
 type fastFunc func(*Vars) (any, bool)
 
+// fields is for an f that should give a map.
+func (f fastFunc) fields(v *Vars) (map[string]any, bool) {
+	object, ok := f(v)
+	if !ok {
+		return nil, false
+	}
+	m, ok := object.(map[string]any)
+	return m, ok
+}
+
 // compileFast returns the fast form of an expression, or nil where it has none.
 func compileFast(e ast.Expr) fastFunc {
 	switch e.Kind() {
@@ -74,11 +84,7 @@ func fastSelect(e ast.Expr) fastFunc {
 		return nil
 	}
 	return func(v *Vars) (any, bool) {
-		object, ok := operand(v)
-		if !ok {
-			return nil, false
-		}
-		m, ok := object.(map[string]any)
+		m, ok := operand.fields(v)
 		if !ok {
 			return nil, false
 		}
@@ -256,11 +262,7 @@ func fastOrValue(c ast.CallExpr) fastFunc {
 		return nil
 	}
 	return func(v *Vars) (any, bool) {
-		object, ok := operand(v)
-		if !ok {
-			return nil, false
-		}
-		m, ok := object.(map[string]any)
+		m, ok := operand.fields(v)
 		if !ok {
 			return nil, false
 		}
