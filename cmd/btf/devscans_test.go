@@ -164,7 +164,9 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 	if err := s.run(t.Context()); err != nil || stdout.String() != "{\"id\":\"a\",\"status\":\"PAID\"}\n" {
 		t.Errorf("%v, %q\n%s", err, &stdout, &stderr)
 	}
-	for name, get := range map[string]func(string) string{"with the variables": d.shell()} {
+	for name, get := range map[string]func(string) string{
+		"with the variables": d.shell(), "without them": func(string) string { return "" },
+	} {
 		var out output
 		status := statusReport{file: "orders.yaml", get: get, now: time.Now}
 		if err := status.run(t.Context(), &out); err != nil {

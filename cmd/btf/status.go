@@ -25,7 +25,8 @@ func statusCommand() *cobra.Command {
 		Short: "Show the scans of a pipeline and how far their splits are",
 		Long: "Reads the ledger (LEDGER, or .btf/PIPELINE.db), also while something works on it, and makes none.\n" +
 			"For each scan that is not done it lists the splits that are not either: how much is read, who\n" +
-			"holds the lease and for how long, and why it was last given up.",
+			"holds the lease and for how long, and why it was last given up. Where LEDGER is unset and a\n" +
+			"btf dev runs in this directory, its ledger comes first.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.run(cmd.Context(), cmd.OutOrStdout())
@@ -46,11 +47,33 @@ type statusReport struct {
 	now  func() time.Time
 }
 
-func (s *statusReport) run(ctx context.Context, stdout io.Writer) (err error) {
+func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
 	p, err := parseFile(s.file)
 	if err != nil {
 		return err
 	}
+	dev := ""
+	if s.get(ledgerVariable) == "" {
+		if dev, err = runningDev(p.Name); err != nil {
+			return err
+		}
+	}
+	if dev == "" {
+		return s.scans(ctx, p, stdout)
+	}
+	out := printer{out: stdout}
+	out.printf("of the btf dev that runs here, %s:\n", dev)
+	its := *s
+	its.get = func(string) string { return dev }
+	if err := errors.Join(out.err, its.scans(ctx, p, stdout)); err != nil {
+		return err
+	}
+	out.printf("\nof other commands:\n")
+	return errors.Join(out.err, s.scans(ctx, p, stdout))
+}
+
+// scans tells of all scans in one ledger.
+func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout io.Writer) (err error) {
 	l, closer, err := readLedger(ctx, p.Name, s.get)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.nothing(p, stdout)
