@@ -49,8 +49,11 @@ type Summary struct {
 	State   ledger.ScanState
 	Samples int // calls that sampled keys: 1 for a plan that is made, 0 for one that was found
 	Splits  int
-	Tasks   int   // published
-	Refused error // nil: acknowledged
+	Tasks   int // published
+	// Rejected is why the scan can never be planned as it is asked for: it has failed,
+	// and the request is acknowledged.
+	Rejected error
+	Refused  error // nil: acknowledged
 }
 
 type function struct{ cfg Config }
@@ -128,7 +131,7 @@ func (f *function) plan(ctx context.Context, scan *ledger.Scan, req task.ScanReq
 	var refused *badRequest
 	switch {
 	case errors.As(err, &refused):
-		f.cfg.Logger.ErrorContext(ctx, "a scan request cannot be planned: the scan has failed", "scan", scan, "error", err)
+		s.Rejected = err
 		return f.cfg.Ledger.Reject(ctx, scan.ID, err)
 	case err != nil:
 		return nil, err

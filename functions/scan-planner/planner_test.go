@@ -265,6 +265,9 @@ func TestABadRequestIsAFailureOnRecordAndAcknowledged(t *testing.T) {
 		if scan.State != ledger.ScanFailed || !strings.Contains(scan.Error, want) {
 			t.Errorf("%s: %s, %q; want failed, %q", request, scan.State, scan.Error, want)
 		}
+		if s := p.summaries[0]; s.Rejected == nil || s.Rejected.Error() != scan.Error || s.Refused != nil || p.log.Len() > 0 {
+			t.Errorf("%s: reported %v, refused %v, logged %s", request, s.Rejected, s.Refused, p.log.String())
+		}
 		if len(p.done) != 1 || p.done[0].State != "failed" || p.done[0].Error != scan.Error || !scan.Published || len(p.tasks) > 0 {
 			t.Errorf("%s: announced %+v, tasks %v", request, p.done, p.tasks)
 		}
@@ -479,8 +482,9 @@ func TestARequestThatIsOutOfAllBoundsIsAnswered(t *testing.T) {
 		if s := p.scan("m-1"); s.State != want || len(s.Name) > 100 || len(s.Error) > 1024 || want == ledger.ScanFailed && s.Error == "" {
 			t.Errorf("%.60s: %s, name of %d bytes, error %.100s, want %s", request, s.State, len(s.Name), s.Error, want)
 		}
-		if p.log.Len() > 10_000 {
-			t.Errorf("%.60s: the log has %d bytes", request, p.log.Len())
+		scanplanner.Log(slog.New(slog.NewTextHandler(&p.log, nil)), "orders")(t.Context(), p.summaries[0])
+		if failed := strings.Contains(p.log.String(), "level=ERROR"); p.log.Len() > 10_000 || failed != (want == ledger.ScanFailed) {
+			t.Errorf("%.60s: the log has %d bytes, an error: %t", request, p.log.Len(), failed)
 		}
 	}
 }

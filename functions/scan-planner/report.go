@@ -18,11 +18,14 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Summary
 			slog.String("scan", s.Scan), slog.String("name", s.Name), slog.String("state", string(s.State)),
 			slog.Int("samples", s.Samples), slog.Int("splits", s.Splits), slog.Int("tasks", s.Tasks),
 		}
-		if s.Refused == nil {
+		switch {
+		case s.Refused != nil:
+			logger.LogAttrs(ctx, slog.LevelError, "scan request refused", append(attrs, slog.String("error", s.Refused.Error()))...)
+		case s.Rejected != nil:
+			logger.LogAttrs(ctx, slog.LevelError, "scan request cannot be planned: the scan has failed", append(attrs, slog.String("error", s.Rejected.Error()))...)
+		default:
 			logger.LogAttrs(ctx, slog.LevelInfo, "scan request acknowledged", attrs...)
-			return
 		}
-		logger.LogAttrs(ctx, slog.LevelError, "scan request refused", append(attrs, slog.String("error", s.Refused.Error()))...)
 	}
 }
 
