@@ -122,8 +122,10 @@ func (h *replayHouse) deploy(p *pipeline.Pipeline, addr string) {
 	h.t.Cleanup(func() { w.Close(context.Background()) })
 	letters := deadletter.NewPublisher(h.client.Publisher(p.Name + "-dead-letter"))
 	h.t.Cleanup(func() { letters.Close() })
+	compiled, err := mapping.Compile(p, mapping.ServiceLimits())
+	h.must(err)
 	handler, err := write.New(write.Config{
-		Pipeline: p, Writer: w, DeadLetters: letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
+		Pipeline: p, Compiled: compiled, Writer: w, DeadLetters: letters, Budget: write.Budget,
 		Logger: logger, Now: time.Now, Report: func(context.Context, write.Summary) {},
 	})
 	h.must(err)

@@ -199,8 +199,10 @@ func (w *world) restart(i int, file string) {
 	w.must(err)
 	n := &node{writer: bt}
 	n.ctx, n.kill = context.WithCancel(context.Background())
+	compiled, err := mapping.Compile(p, mapping.ServiceLimits())
+	w.must(err)
 	n.handler, err = write.New(write.Config{
-		Pipeline: p, Writer: bt, DeadLetters: w.letters, Limits: mapping.ServiceLimits(), Budget: write.Budget,
+		Pipeline: p, Compiled: compiled, Writer: bt, DeadLetters: w.letters, Budget: write.Budget,
 		Logger: logger, Now: time.Now, Report: write.NewLog(logger, p.Name).Report,
 	})
 	w.must(err)

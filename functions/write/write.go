@@ -39,11 +39,10 @@ type DeadLetters interface {
 }
 
 // Config is what the function needs. All of it is required, but DeadLetters only where
-// a policy of the file says dead-letter, and one of Compiled and Limits.
+// a policy of the file says dead-letter.
 type Config struct {
 	Pipeline    *pipeline.Pipeline
-	Compiled    *mapping.Write // of the pipeline, as lint.Load has it; nil: New compiles it
-	Limits      mapping.Limits // under which New compiles it
+	Compiled    *mapping.Write // its write section, as lint.Load has it
 	Writer      Applier
 	DeadLetters DeadLetters
 	Budget      time.Duration
@@ -59,20 +58,15 @@ type function struct {
 	shares  *shares
 }
 
-// New returns the function as an HTTP handler of Pub/Sub deliveries. It fails where an
-// expression does not compile.
+// New returns the function as an HTTP handler of Pub/Sub deliveries. It fails where a
+// policy needs DeadLetters that are not there.
 func New(cfg Config) (http.Handler, error) {
 	p := cfg.Pipeline
-	var err error
-	if cfg.Compiled == nil {
-		if cfg.Compiled, err = mapping.Compile(p, cfg.Limits); err != nil {
-			return nil, err
-		}
-	}
 	if cfg.DeadLetters == nil && (p.Write.OnFailure == pipeline.PolicyDeadLetter || p.Write.OnUnmatched == pipeline.PolicyDeadLetter) {
 		return nil, errors.New("a policy says dead-letter, and there is nowhere to put dead letters")
 	}
 	f := &function{cfg: cfg, shares: newShares(p, cfg.Now)}
+	var err error
 	if f.records, err = record.ByFormat(string(p.Write.Format)); err != nil {
 		return nil, err
 	}
