@@ -71,6 +71,7 @@ type scanner struct {
 	local   bool        // the ledger is a file
 	output  *sink.File  // where --to names one
 	lines   *sink.Lines // where --to says so
+	dialer  *btrpc.Dialer
 	probe   func(context.Context) error
 	closers []func() error
 }
@@ -112,7 +113,7 @@ func (s *scanner) run(ctx context.Context) (err error) {
 	}
 	done, err := s.work(ctx, q)
 	switch {
-	case errors.Is(s.lineError(), syscall.EPIPE):
+	case errors.Is(err, syscall.EPIPE):
 		return nil // nobody reads on
 	case ctx.Err() != nil && done == nil:
 		return fmt.Errorf("stopped; to go on: %s", s.resumption())
@@ -181,17 +182,11 @@ func (s *scanner) openOutput() error {
 
 // functions builds planner and worker around a queue that stands for their topics.
 func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQueue, error) {
-	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
-		Emulator: s.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "btf",
-	})
-	if err != nil {
-		return nil, err
-	}
 	q := newScanQueue(ctx)
 	cfg := scans.Config{
-		Pipeline: p, Ledger: s.ledger, Dialer: dialer, PubSub: s.connectPubSub(p), Tasks: q, Done: q,
+		Pipeline: p, Ledger: s.ledger, Dialer: s.dialer, PubSub: s.connectPubSub(p), Tasks: q, Done: q,
 		Records: slog.New(telemetry.NewHandler(s.stdout, slog.LevelInfo, "")),
-		Logger:  slog.New(telemetry.NewHandler(s.stderr, slog.LevelError, "")),
+		Logger:  s.logger(slog.LevelError), // that there are more workers than tablets is no news here
 	}
 	if s.lines != nil {
 		cfg.Sink = s.lines
@@ -201,6 +196,7 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 		return nil, err
 	}
 	s.onClose(planner.Close)
+	cfg.Logger = s.logger(slog.LevelWarn) // what a policy has dropped, and why
 	worker, err := scans.NewWorker(q.stopping, cfg, holder(), func(ctx context.Context, summary scanworker.Summary) {
 		q.report(ctx, summary)
 		if s.lineError() != nil {
@@ -213,6 +209,16 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 	s.onClose(worker.Close)
 	q.planner, q.worker = planner, worker
 	return q, nil
+}
+
+// logger logs for people.
+func (s *scanner) logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 // connectPubSub returns what connects to Pub/Sub once something needs it.
@@ -254,12 +260,11 @@ func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error
 	}
 	done, err := q.run(s.workers, watch.tick)
 	isDone := done != nil && done.State == string(ledger.ScanDone)
-	broken := s.lineError()
-	watch.end(!isDone && !errors.Is(broken, syscall.EPIPE))
-	if broken != nil {
-		return done, fmt.Errorf("writing the output: %w", broken)
+	if broken := s.lineError(); broken != nil {
+		err = fmt.Errorf("writing the output: %w", broken)
 	}
-	if isDone {
+	watch.end(!isDone && !errors.Is(err, syscall.EPIPE))
+	if isDone && err == nil {
 		took := time.Since(began)
 		fmt.Fprintf(s.stderr, "%d rows, %d records, %d dropped, in %.1f s (%.0f rows/s)\n",
 			done.Rows, done.Records, done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())

@@ -107,7 +107,7 @@ func (s *scanTable) fill(rows int) {
 
 // scan runs the command and returns what it says.
 func (s *scanTable) scan(ctx context.Context, c scanner) (stderr string, err error) {
-	var out bytes.Buffer
+	var out output
 	if c.file == "" {
 		c.file = s.file
 	}
@@ -239,12 +239,50 @@ func TestAClosedPipeEndsQuietly(t *testing.T) {
 	}
 	defer w.Close()
 	r.Close()
-	stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: w})
-	if err != nil || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("ended with %v and %q, want no more than the scan's id", err, stderr)
+	for _, to := range []string{"-", ""} { // the scan's own sink is stdout, too
+		stderr, err := s.scan(t.Context(), scanner{to: to, stdout: w})
+		if err != nil || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("--to %q ended with %v and %q, want no more than the scan's id", to, err, stderr)
+		}
+		id := strings.Fields(stderr)[1]
+		if got := s.status(); !strings.Contains(got, id+" (ids): running, 0 of 4 splits done, 0 rows") || strings.Contains(got, fmt.Sprint(os.Getpid())) {
+			t.Errorf("leases were not given back: %s", got)
+		}
 	}
-	if got := s.status(); !strings.Contains(got, "running, 0 of 4 splits done, 0 rows") || strings.Contains(got, fmt.Sprint(os.Getpid())) {
-		t.Errorf("leases were not given back: %s", got)
+}
+
+func TestWhatAPolicyDropsIsToldWithItsReason(t *testing.T) {
+	s := newScanTable(t, 4)
+	text := strings.Replace(scanFile, "bad: {table: orders,", "bad: {table: orders, onFailure: drop,", 1)
+	if err := os.WriteFile(s.file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := s.scan(t.Context(), scanner{name: "bad", to: "-", stdout: &bytes.Buffer{}})
+	if err != nil || !strings.Contains(stderr, "4 rows, 0 records, 4 dropped") ||
+		strings.Count(stderr, `level=WARN msg="record cannot be delivered" policy=drop error="scans.bad.emit.id: no such key: absent"`) != 4 {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+}
+
+func TestAScanThatCannotBePlannedNowSaysWhyAtOnce(t *testing.T) {
+	s := newScanTable(t, 4)
+	out := filepath.Join(s.dir, "out.ndjson")
+	fault := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied})
+	stderr, err := s.scan(t.Context(), scanner{to: out})
+	if err == nil || !strings.Contains(err.Error(), "the scan could not be planned: sampling the keys of table orders") ||
+		!strings.Contains(err.Error(), "PermissionDenied") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+	if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an output of nothing: %v", err)
+	}
+	s.emulator.RemoveFault(fault)
+	resume := regexp.MustCompile(`--resume (ids-\w+)$`).FindStringSubmatch(fmt.Sprint(err))
+	if resume == nil {
+		t.Fatalf("%v does not say how to go on", err)
+	}
+	if stderr, err := s.scan(t.Context(), scanner{to: out, resume: resume[1]}); err != nil || !strings.Contains(stderr, "4 rows") {
+		t.Errorf("going on: %v\n%s", err, stderr)
 	}
 }
 

@@ -108,13 +108,14 @@ func (s *scanner) checkResume(ctx context.Context, p *pipeline.Pipeline) error {
 // connect prepares what asks Bigtable how it is. It fails where there are no credentials
 // for a service that the scan needs.
 func (s *scanner) connect(p *pipeline.Pipeline, scan *pipeline.Scan) error {
-	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
-		Emulator: s.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "btf", Pool: 1,
+	var err error
+	s.dialer, err = btrpc.NewDialer(btrpc.DialConfig{
+		Emulator: s.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "btf",
 	})
 	if err != nil {
 		return err
 	}
-	conn, err := dialer.Data(context.Background())
+	conn, err := s.dialer.Data(context.Background())
 	if err != nil {
 		return unconnected(err, btrpc.EmulatorVariable)
 	}

@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -94,7 +96,7 @@ func (q *scanQueue) report(_ context.Context, s scanworker.Summary) {
 	case scanworker.OutcomeHeld:
 		q.heldAt = time.Now()
 	case scanworker.OutcomeReturned:
-		if q.reason = s.Reason; isRefusal(s.Reason) {
+		if q.reason = s.Reason; isFinal(s.Reason) {
 			q.fatal = s.Reason
 			q.stop()
 		}
@@ -103,11 +105,13 @@ func (q *scanQueue) report(_ context.Context, s scanworker.Summary) {
 	}
 }
 
-// isRefusal reports whether a service has said that it will not serve this caller: asking
-// again would only use up the attempts after which a split has failed.
-func isRefusal(err error) bool {
+// isFinal reports whether an error is one that asking again does not better: a service
+// has said that it will not serve this caller, or a file of this machine cannot be
+// written. It would only use up the attempts after which a split has failed.
+func isFinal(err error) bool {
+	var file *fs.PathError
 	code := retry.Classify(err).Code
-	return code == codes.PermissionDenied || code == codes.Unauthenticated
+	return code == codes.PermissionDenied || code == codes.Unauthenticated || errors.As(err, &file)
 }
 
 // trouble says whether others' leases keep deliveries off, and what a worker last met.

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,17 +177,24 @@ func TestABarSaysATroubleOnceAndFitsItsLine(t *testing.T) {
 	}
 }
 
-func TestARefusalOfTheCallerEndsTheScan(t *testing.T) {
-	for _, code := range []codes.Code{codes.PermissionDenied, codes.Unauthenticated, codes.Unavailable} {
-		q := newScanQueue(t.Context())
-		q.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeReturned, Reason: fmt.Errorf("reading: %w", status.Error(code, ""))})
-		ended := q.stopping.Err() != nil
-		if want := code != codes.Unavailable; ended != want {
-			t.Errorf("%s ends the scan: %t, want %t", code, ended, want)
-		}
-		q.stop()
-		if _, err := q.run(1, func(context.Context) {}); (err != nil) != (code != codes.Unavailable) {
-			t.Errorf("%s: ended with %v", code, err)
+func TestWhatCannotGetBetterEndsTheScan(t *testing.T) {
+	for want, reasons := range map[bool][]error{
+		true: {
+			status.Error(codes.PermissionDenied, ""), status.Error(codes.Unauthenticated, ""),
+			&fs.PathError{Op: "write", Path: "out", Err: syscall.ENOSPC},
+		},
+		false: {status.Error(codes.Unavailable, ""), errors.New("something"), ledger.ErrUnavailable},
+	} {
+		for _, reason := range reasons {
+			q := newScanQueue(t.Context())
+			q.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeReturned, Reason: fmt.Errorf("doing: %w", reason)})
+			if ended := q.stopping.Err() != nil; ended != want {
+				t.Errorf("%v ends the scan: %t, want %t", reason, ended, want)
+			}
+			q.stop()
+			if _, err := q.run(1, func(context.Context) {}); errors.Is(err, reason) != want {
+				t.Errorf("%v: ended with %v", reason, err)
+			}
 		}
 	}
 }

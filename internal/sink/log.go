@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 )
@@ -31,7 +32,19 @@ func (l *Log) Send(ctx context.Context, records []relay.Record) []error {
 			errs[i] = &relay.Rejected{Reason: fmt.Sprintf("a record of %d bytes; a line of the log takes %d", len(r.Body), maxEntry)}
 			continue
 		}
-		l.logger.LogAttrs(ctx, slog.LevelInfo, "record", slog.String(IDAttribute, r.ID()), slog.Any("record", json.RawMessage(r.Body)))
+		if err := l.write(ctx, &r); err != nil {
+			if errs == nil {
+				errs = make([]error, len(records))
+			}
+			errs[i] = fmt.Errorf("writing the log: %w", err)
+		}
 	}
 	return errs
+}
+
+// write is what a slog.Logger does, which throws the error away.
+func (l *Log) write(ctx context.Context, r *relay.Record) error {
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "record", 0)
+	line.AddAttrs(slog.String(IDAttribute, r.ID()), slog.Any("record", json.RawMessage(r.Body)))
+	return l.logger.Handler().Handle(ctx, line)
 }

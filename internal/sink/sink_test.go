@@ -128,6 +128,19 @@ func TestTheLogHasALineForEachRecord(t *testing.T) {
 	}
 }
 
+func TestALogThatCannotBeWrittenFailsTheRecord(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	r.Close()
+	s := sink.NewLog(slog.New(telemetry.NewHandler(w, slog.LevelInfo, "")))
+	if errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte(`{"n":1}`)}}); len(errs) != 1 || !errors.Is(errs[0], syscall.EPIPE) {
+		t.Errorf("errors %v, want a broken pipe", errs)
+	}
+}
+
 func record(body string) []relay.Record { return []relay.Record{{Body: []byte(body)}} }
 
 func TestAFileIsEmptiedOrContinuedAtItsLastWholeLine(t *testing.T) {
