@@ -87,6 +87,10 @@ func (d *demo) scan(ctx context.Context, l *local, f *flights) (differences, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for scan %s: %w", id, context.Cause(ctx))
 	}
+	// The last task tells of itself after it has published that event.
+	if err := l.pushes[f.Pipeline.Name+"-scan-tasks"].Idle(ctx); err != nil {
+		return nil, err
+	}
 	bar.end()
 	if done.Scan != id || done.State != string(ledger.ScanDone) {
 		return nil, fmt.Errorf("scan %s of %s is %s: %s", done.Scan, id, done.State, done.Error)
