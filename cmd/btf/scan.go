@@ -257,6 +257,9 @@ func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error
 		if err := s.output.Start(); err != nil {
 			return nil, err
 		}
+		if before := watch.show.first.rows; before > 0 && s.output.IsNew() {
+			fmt.Fprintf(s.stderr, "%s is new: %d rows that the scan has delivered before are not in it\n", escaped(s.to), before)
+		}
 	}
 	done, err := q.run(s.workers, watch.tick)
 	isDone := done != nil && done.State == string(ledger.ScanDone)

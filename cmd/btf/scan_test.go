@@ -205,6 +205,22 @@ func TestCtrlCCommitsAndResumeGoesOn(t *testing.T) {
 	}
 }
 
+func TestResumingIntoANewFileSaysWhatIsNotInIt(t *testing.T) {
+	s := newScanTable(t, 400)
+	old := filepath.Join(s.dir, "old.ndjson")
+	id, _ := s.interrupted(old)
+	before, err := os.ReadFile(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(s.dir, "new.ndjson")
+	stderr, err := s.scan(t.Context(), scanner{to: out, resume: id})
+	want := fmt.Sprintf("new.ndjson is new: %d rows that the scan has delivered before are not in it\n", len(lines(string(before))))
+	if err != nil || !strings.Contains(stderr, want) {
+		t.Errorf("%v\n%s, want %q", err, stderr, want)
+	}
+}
+
 func TestResumingAFinishedScanSaysSo(t *testing.T) {
 	s := newScanTable(t, 10)
 	var out, again bytes.Buffer

@@ -53,7 +53,8 @@ type File struct {
 	file     *os.File
 	regular  bool // else a device or a pipe, which has nothing to keep or empty
 	existing Existing
-	made     bool // by Open, and Start has not been called
+	made     bool // by Open
+	started  bool
 }
 
 // Open opens a file, which it makes where there is none, and keeps other processes from
@@ -83,8 +84,8 @@ func open(path string, e Existing) (*File, error) {
 	}
 	f := &File{Lines: NewLines(file), file: file, existing: e, made: flags&os.O_CREATE != 0}
 	if err := f.claim(); err != nil {
-		f.made = false // nor is it this process's to remove
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+		// Nor is it this process's to remove.
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 	}
 	return f, nil
 }
@@ -111,9 +112,12 @@ func (f *File) claim() error {
 	return nil
 }
 
+// IsNew reports whether there was no such file before.
+func (f *File) IsNew() bool { return f.made }
+
 // Start makes the file ready for the first Send: it is emptied or cut.
 func (f *File) Start() error {
-	f.made = false
+	f.started = true
 	if !f.regular {
 		return nil
 	}
@@ -157,7 +161,7 @@ func toLastLine(f *os.File) error {
 // Close closes the file, and removes it where Open has made it and nothing was started.
 func (f *File) Close() error {
 	err := f.file.Close()
-	if f.made {
+	if f.made && !f.started {
 		err = errors.Join(err, os.Remove(f.file.Name()))
 	}
 	return err

@@ -166,7 +166,7 @@ func TestAFileIsEmptiedOrContinuedAtItsLastWholeLine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := contents(t, path); got != c.before {
+		if got := contents(t, path); got != c.before || f.IsNew() {
 			t.Errorf("opened, and not yet started: %.40q, want %.40q", got, c.before)
 		}
 		if err := f.Start(); err != nil {
@@ -229,8 +229,8 @@ func TestAFileThatWasOpenedForNothingIsGone(t *testing.T) {
 	if f, err = sink.Open(path, sink.Refuse); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Start(), f.Close()); err != nil {
-		t.Fatal(err)
+	if err := errors.Join(f.Start(), f.Close()); err != nil || !f.IsNew() {
+		t.Fatal(err, f.IsNew())
 	}
 	if got := contents(t, path); got != "" {
 		t.Errorf("a result without a record is %q, want an empty file", got)
