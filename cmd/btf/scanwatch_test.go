@@ -29,7 +29,8 @@ type watched struct {
 	out bytes.Buffer
 }
 
-func watch2(t *testing.T, probe func(context.Context) error, test func(*watched)) {
+// watching runs a test with a scan of two splits that nothing was done of.
+func watching(t *testing.T, probe func(context.Context) error, test func(*watched)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
 		if _, err := l.Begin(t.Context(), "s", "ids", nil); err != nil {
@@ -72,7 +73,7 @@ func (w *watched) pass(d time.Duration) []string {
 }
 
 func TestWithoutATerminalALineComesEverMoreSeldom(t *testing.T) {
-	watch2(t, nil, func(w *watched) {
+	watching(t, nil, func(w *watched) {
 		lease := w.lease(0, holder())
 		var at []time.Duration
 		for began, row := time.Now(), 0; row < 600; row++ {
@@ -91,7 +92,7 @@ func TestWithoutATerminalALineComesEverMoreSeldom(t *testing.T) {
 }
 
 func TestWhatWorkersMeetIsToldBesideTheProgress(t *testing.T) {
-	watch2(t, nil, func(w *watched) {
+	watching(t, nil, func(w *watched) {
 		w.pass(9 * time.Second) // the next line is due at 14 s
 		w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeReturned, Reason: fmt.Errorf("reading table orders: Unavailable")})
 		if told := w.pass(2 * time.Second); len(told) != 1 || !strings.HasSuffix(told[0], "0 of 2 splits  0 rows  0 rows/s  (reading table orders: Unavailable)") {
@@ -110,7 +111,7 @@ func TestWhatWorkersMeetIsToldBesideTheProgress(t *testing.T) {
 
 func TestAScanThatStandsStillSaysHowBigtableIs(t *testing.T) {
 	probes, answer := 0, status.Error(codes.Unavailable, "row k1 is secret")
-	watch2(t, func(context.Context) error { probes++; return answer }, func(w *watched) {
+	watching(t, func(context.Context) error { probes++; return answer }, func(w *watched) {
 		told := strings.Join(w.pass(time.Minute), "\n")
 		want := regexp.MustCompile(`\(nothing is delivered for 1\ds: Bigtable answers a probe with Unavailable\)`)
 		if !want.MatchString(told) || strings.Contains(told, "secret") || strings.Contains(told, "left") {
@@ -129,7 +130,7 @@ func TestAScanThatStandsStillSaysHowBigtableIs(t *testing.T) {
 
 func TestSplitsOfTheDeadAreFreedAndThoseOfOthersTold(t *testing.T) {
 	name := killed(t)
-	watch2(t, nil, func(w *watched) {
+	watching(t, nil, func(w *watched) {
 		w.lease(0, name)
 		other := w.lease(1, "elsewhere/12")
 		w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeHeld})
@@ -143,21 +144,20 @@ func TestSplitsOfTheDeadAreFreedAndThoseOfOthersTold(t *testing.T) {
 		if err := other.Commit(t.Context(), ledger.Progress{}); err != nil {
 			t.Errorf("the other has lost its split: %v", err)
 		}
-		w.local = false // a database, whose holders may be on any machine
-		w.lease2(t, name)
 	})
 }
 
-// lease2 expects the lease of a process that has died to stand.
-func (w *watched) lease2(t *testing.T, name string) {
-	t.Helper()
-	time.Sleep(ledger.LeaseTime)
-	lease := w.lease(1, name)
-	w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeHeld})
-	w.pass(10 * time.Second)
-	if err := lease.Commit(t.Context(), ledger.Progress{}); err != nil {
-		t.Errorf("a lease in a database was broken: %v", err)
-	}
+func TestALeaseInADatabaseIsWaitedFor(t *testing.T) {
+	name := killed(t)
+	watching(t, nil, func(w *watched) {
+		w.local = false // its holder may be on any machine
+		lease := w.lease(0, name)
+		w.queue.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeHeld})
+		w.pass(9 * time.Second)
+		if err := lease.Commit(t.Context(), ledger.Progress{}); err != nil {
+			t.Errorf("the lease was broken: %v", err)
+		}
+	})
 }
 
 func TestABarSaysATroubleOnceAndFitsItsLine(t *testing.T) {
