@@ -68,30 +68,53 @@ func Open(path string, e Existing) (*File, error) {
 }
 
 func open(path string, e Existing) (*File, error) {
+	for {
+		file, made, err := openOrMake(path)
+		if errors.Is(err, errGone) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		f := &File{Lines: NewLines(file), file: file, existing: e, made: made}
+		if err := f.claim(path); err != nil {
+			// Nor is it this process's to remove.
+			err = errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+			if errors.Is(err, errGone) {
+				continue
+			}
+			return nil, err
+		}
+		return f, nil
+	}
+}
+
+// errGone: another process has just removed the file.
+var errGone = errors.New("the file is gone")
+
+func openOrMake(path string) (file *os.File, made bool, err error) {
+	file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	if !errors.Is(err, fs.ErrExist) {
+		return file, err == nil, err
+	}
 	flags := os.O_RDWR
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		flags |= os.O_CREATE
+		flags |= os.O_CREATE // where a symbolic link points
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case !info.Mode().IsRegular() && !info.IsDir():
 		flags = os.O_WRONLY // of a pipe that is closed, only a writer hears
 	}
-	file, err := os.OpenFile(path, flags, 0o666)
-	if err != nil {
-		return nil, err
+	file, err = os.OpenFile(path, flags, 0o666)
+	if flags&os.O_CREATE == 0 && errors.Is(err, fs.ErrNotExist) {
+		err = errGone
 	}
-	f := &File{Lines: NewLines(file), file: file, existing: e, made: flags&os.O_CREATE != 0}
-	if err := f.claim(); err != nil {
-		// Nor is it this process's to remove.
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
-	}
-	return f, nil
+	return file, false, err
 }
 
 // claim checks the file as it is once it is this process's alone.
-func (f *File) claim() error {
+func (f *File) claim(path string) error {
 	info, err := f.file.Stat()
 	if err != nil {
 		return err
@@ -105,6 +128,9 @@ func (f *File) claim() error {
 	}
 	if info, err = f.file.Stat(); err != nil {
 		return err
+	}
+	if now, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, info) {
+		return errGone // what is written to it now, nobody would find
 	}
 	if f.existing == Refuse && info.Size() > 0 {
 		return ErrHoldsData
@@ -158,13 +184,18 @@ func toLastLine(f *os.File) error {
 	return err
 }
 
-// Close closes the file, and removes it where Open has made it and nothing was started.
+// Close closes the file, and removes it where Open has made it and nothing was started:
+// while it is locked, since later it may be another's.
 func (f *File) Close() error {
-	err := f.file.Close()
-	if f.made && !f.started {
-		err = errors.Join(err, os.Remove(f.file.Name()))
+	if !f.made || f.started {
+		return f.file.Close()
 	}
-	return err
+	removed := os.Remove(f.file.Name())
+	err := f.file.Close()
+	if removed != nil { // some systems, which have no lock either, remove no open file
+		removed = os.Remove(f.file.Name())
+	}
+	return errors.Join(err, removed)
 }
 
 // Send implements relay.Sink. After an error nothing is written any more.

@@ -263,6 +263,93 @@ func TestAFileThatIsBeingWrittenIsNoOthersToWrite(t *testing.T) {
 	f.Close()
 }
 
+// One process gives a file up that it has made and another writes to it, at the same time:
+// what is written stays, whoever was first.
+func TestAFileThatIsGivenUpTakesNothingThatAnotherWrites(t *testing.T) {
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("no lock for a whole file in the standard library")
+	}
+	path := filepath.Join(t.TempDir(), "out.ndjson")
+	done := make(chan struct{})
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if f, err := sink.Open(path, sink.Refuse); err == nil {
+					if err := f.Close(); err != nil {
+						t.Errorf("giving the file up: %v", err)
+					}
+				} else if !errors.Is(err, sink.ErrInUse) && !errors.Is(err, sink.ErrHoldsData) {
+					t.Errorf("opening: %v", err)
+				}
+			}
+		})
+	}
+	for written := 0; written < 300; {
+		f, err := sink.Open(path, sink.Refuse)
+		if err != nil {
+			continue
+		}
+		if err := f.Start(); err != nil {
+			t.Error(err)
+		}
+		if errs := f.Send(t.Context(), record("x")); errs != nil {
+			t.Error(errs)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(path); string(got) != "x\n" {
+			t.Errorf("the file holds %q, %v", got, err)
+			break
+		}
+		if err := os.Remove(path); err != nil {
+			t.Error(err)
+		}
+		written++
+	}
+	close(done)
+	others.Wait()
+}
+
+func TestAFileIsMadeWhereALinkPoints(t *testing.T) {
+	dir := t.TempDir()
+	path, target := filepath.Join(dir, "link"), filepath.Join(dir, "target")
+	if err := os.Symlink(target, path); err != nil {
+		t.Skip(err)
+	}
+	f, err := sink.Open(path, sink.Refuse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the link, which was there before: %v", err)
+	}
+	if f, err = sink.Open(path, sink.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(); err != nil {
+		t.Error(err)
+	}
+	if errs := f.Send(t.Context(), record("x")); errs != nil {
+		t.Error(errs)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := contents(t, target); got != "x\n" {
+		t.Errorf("the link's target holds %q", got)
+	}
+}
+
 func TestADeviceIsWrittenToAsItIs(t *testing.T) {
 	f, err := sink.Open(os.DevNull, sink.Refuse)
 	if err != nil {
