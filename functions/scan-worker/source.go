@@ -6,6 +6,7 @@ import (
 
 	"cloud.google.com/go/bigtable"
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/grpc/codes"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
@@ -57,7 +58,8 @@ type source struct {
 	emit   func(bigtable.Row) unit
 	// skipLarge decides on a row that is too large to be read: nil skips it.
 	skipLarge func(ctx context.Context, key string) error
-	bytes     *int64 // adds up
+	bytes     *int64      // adds up
+	failed    *codes.Code // of the last attempt that did
 
 	yielded int64
 	last    string
@@ -100,6 +102,9 @@ func (s *source) read(ctx context.Context, put func(unit) bool) (large string, e
 		*s.bytes += u.bytes
 		return put(u)
 	}, opts...)
+	if w.Failed != codes.OK {
+		*s.failed = w.Failed
+	}
 	// What the client has thrown away after it was told to stop does not count.
 	if !s.cut && w.Scanned > s.last && !put(unit{key: w.Scanned}) {
 		return "", nil

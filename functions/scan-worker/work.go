@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/bigtable"
+	"google.golang.org/grpc/codes"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
@@ -24,6 +25,7 @@ type work struct {
 	lease   *ledger.Lease
 	plan    *plan
 	summary *Summary
+	failed  codes.Code   // of the last read that broke off
 	notes   atomic.Int64 // failures logged; the reader and the relay both do
 }
 
@@ -51,7 +53,8 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 		return result, &hopeless{fmt.Errorf("the pipeline file as it is now: %w", err)}
 	}
 	source := &source{name: w.plan.scan.Table.Name,
-		emit: w.emitter(), ranges: w.lease.Split().Remaining(), filter: w.plan.filter, skipLarge: w.skipLarge, bytes: &w.summary.Bytes,
+		emit: w.emitter(), ranges: w.lease.Split().Remaining(), filter: w.plan.filter, skipLarge: w.skipLarge,
+		bytes: &w.summary.Bytes, failed: &w.failed,
 	}
 	left, limited := w.lease.Split().LimitLeft()
 	if len(source.ranges) == 0 || limited && left == 0 {
@@ -135,6 +138,9 @@ func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progre
 	var cause error
 	if !r.Moved && w.cfg.Stopping.Err() == nil {
 		cause = fmt.Errorf("no row arrived within %s", w.cfg.Slice)
+		if w.failed != codes.OK {
+			cause = fmt.Errorf("no row arrived within %s: Bigtable last answered %w", w.cfg.Slice, retry.Bare(w.failed))
+		}
 		w.summary.Reason = cause
 	}
 	err := w.lease.Release(ctx, p, cause)
@@ -197,13 +203,5 @@ func explain(err error, table string) error {
 	case retry.VerdictRejected:
 		return &hopeless{fmt.Errorf("reading table %s: %s: the service refuses the scan's filter or ranges", table, class.Code)}
 	}
-	return &readError{table: table, class: class}
+	return fmt.Errorf("reading table %s: %w", table, retry.Bare(class.Code))
 }
-
-// readError is a failure that may pass.
-type readError struct {
-	table string
-	class retry.Class
-}
-
-func (e *readError) Error() string { return fmt.Sprintf("reading table %s: %s", e.table, e.class.Code) }

@@ -17,6 +17,7 @@ import (
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -298,6 +299,35 @@ func TestAServerThatStallsDoesNotOutlastTheSlice(t *testing.T) {
 	h.start()
 	if h.run(); !slices.Equal(h.sink.bodies(), wantKeys(0, 3)) {
 		t.Errorf("sent %v", h.sink.bodies())
+	}
+}
+
+// The official client tries again for as long as it may, and keeps why to itself.
+func TestASliceInWhichBigtableIsDownSaysSo(t *testing.T) {
+	h := newHouse(t, ids).withTable(emulator.Options{})
+	h.putRows(3)
+	h.plan(0, whole())
+	h.cfg.Slice = 200 * time.Millisecond
+	h.start()
+	h.emulator.Inject(emulator.Fault{Method: "ReadRows", Code: codes.Unavailable, Message: "row k0000001 moves"})
+	_, s := h.deliver(h.task(0))
+	want := "no row arrived within 200ms: Bigtable last answered Unavailable"
+	if s.Outcome != scanworker.OutcomeContinued || h.split(0).LastError != want {
+		t.Errorf("%s, last error %q, want %q", s.Outcome, h.split(0).LastError, want)
+	}
+	if got := retry.Classify(s.Reason); got.Code != codes.Unavailable {
+		t.Errorf("the reason is classified as %+v", got)
+	}
+}
+
+func TestARefusedReadIsKnownByItsStatus(t *testing.T) {
+	h := newHouse(t, ids).withTable(emulator.Options{})
+	h.plan(0, whole())
+	h.start()
+	h.emulator.Inject(emulator.Fault{Method: "ReadRows", Code: codes.PermissionDenied, Message: "row k0000001"})
+	_, s := h.deliver(h.task(0))
+	if got := retry.Classify(s.Reason); s.Outcome != scanworker.OutcomeReturned || got.Code != codes.PermissionDenied || strings.Contains(s.Reason.Error(), "k0000001") {
+		t.Errorf("%s: %v, classified as %+v", s.Outcome, s.Reason, got)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -52,6 +53,9 @@ type Watch struct {
 	// LargeRow is the key of the row over the 256 MiB that the service can read, at
 	// which the call has ended. Empty: it ended otherwise.
 	LargeRow string
+	// Failed is the status of the last attempt that failed, by no doing of the caller's;
+	// the client may have made another since. codes.OK: none has.
+	Failed codes.Code
 }
 
 type watchKey struct{}
@@ -65,15 +69,27 @@ func (w *Watch) Context(ctx context.Context) context.Context {
 func watch(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := streamer(ctx, desc, cc, method, append(slices.Clip(opts), useRowsCodec)...)
 	w, _ := ctx.Value(watchKey{}).(*Watch)
-	if w == nil || err != nil {
+	if w == nil {
 		return stream, err
 	}
-	return &watched{ClientStream: stream, w: w}, nil
+	if err != nil {
+		w.fail(ctx, err)
+		return nil, err
+	}
+	return &watched{ClientStream: stream, w: w, callers: ctx}, nil
+}
+
+// fail notes why an attempt has failed; the end of a stream is no failure.
+func (w *Watch) fail(ctx context.Context, err error) {
+	if ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		w.Failed = status.Code(err)
+	}
 }
 
 type watched struct {
 	grpc.ClientStream
-	w *Watch
+	w       *Watch
+	callers context.Context // the stream's own ends with the stream
 }
 
 // SendMsg puts the filter in.
@@ -89,6 +105,7 @@ func (s *watched) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil {
 		s.w.LargeRow = largeRow(err)
+		s.w.fail(s.callers, err)
 		return err
 	}
 	if res, ok := m.(*bigtablepb.ReadRowsResponse); ok && len(res.LastScannedRowKey) > 0 {

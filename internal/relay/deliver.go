@@ -10,6 +10,7 @@ type run[U, P any] struct {
 	Job[U, P]
 	result    Result[P]
 	committed time.Time
+	open      bool // something is acknowledged and not committed
 	// Of the batch at hand; reused.
 	records  []Record
 	owners   []int // the unit of each record
@@ -25,30 +26,40 @@ type state[P any] struct {
 	sent, dropped int // records
 }
 
-// drain delivers batch after batch until the source has ended.
+// drain delivers batch after batch until the source has ended, and commits now and
+// then, also while the source is silent.
 func (r *run[U, P]) drain(ctx context.Context, q *queue[U]) error {
+	timer := time.NewTimer(r.CommitEvery)
+	defer timer.Stop()
 	for {
-		batch, ok := q.take(ctx, r.Linger)
+		var wake <-chan time.Time
+		if r.open {
+			timer.Reset(time.Until(r.committed.Add(r.CommitEvery)))
+			wake = timer.C
+		}
+		batch, ok := q.take(ctx, r.Linger, wake)
 		if !ok {
 			return nil
 		}
-		if err := r.deliver(ctx, batch); err != nil {
-			return err
+		if len(batch) > 0 {
+			if err := r.deliver(ctx, batch); err != nil {
+				return err
+			}
+			q.recycle(batch)
 		}
-		q.recycle(batch)
 		if !r.due() {
 			continue
 		}
 		if err := r.Commit(ctx, r.result.Last, r.result.Counts); err != nil {
 			return err
 		}
-		r.committed = time.Now()
+		r.committed, r.open = time.Now(), false
 	}
 }
 
 // due reports whether it is time to commit.
 func (r *run[U, P]) due() bool {
-	return r.result.Moved && (time.Since(r.committed) >= r.CommitEvery || r.Held != nil && time.Until(r.Held()) < r.CommitEvery)
+	return r.open && (time.Since(r.committed) >= r.CommitEvery || r.Held != nil && time.Until(r.Held()) < r.CommitEvery)
 }
 
 // deliver sends a batch's records, hands on what can never be sent, and moves the
@@ -158,6 +169,6 @@ func (r *run[U, P]) advance(units []state[P]) {
 		r.result.Rows += int64(u.size.Rows)
 		r.result.Dropped += int64(u.size.Dropped + u.dropped)
 		r.result.Records += int64(u.sent)
-		r.result.Last, r.result.Moved = u.position, true
+		r.result.Last, r.result.Moved, r.open = u.position, true, true
 	}
 }

@@ -210,6 +210,31 @@ func TestWhatIsCommittedIsWhatTheSinkHasAcknowledged(t *testing.T) {
 	})
 }
 
+// A crash during the silence must not repeat what came before it.
+func TestWhatIsAcknowledgedIsCommittedWhileTheSourceIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &numbers{n: 4, wait: func(i int) time.Duration {
+			if i == 4 {
+				return time.Minute
+			}
+			return time.Second
+		}}
+		j := job(source, &sent{})
+		began := time.Now()
+		var commits []string
+		j.Commit = func(_ context.Context, last int, c Counts) error {
+			commits = append(commits, fmt.Sprintf("%d of %d after %s", last, c.Records, time.Since(began)))
+			return nil
+		}
+		if r, err := Run(t.Context(), t.Context(), j); err != nil || !r.Done {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if want := []string{"3 of 3 after 5s", "4 of 4 after 1m3s"}; !slices.Equal(commits, want) {
+			t.Errorf("committed %v, want %v: nothing again in the silence", commits, want)
+		}
+	})
+}
+
 func TestALostLeaseStopsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := errors.New("lost")

@@ -87,7 +87,7 @@ func size(m *pubsub.Message) int {
 // failure keeps the service's text, which may quote a message, out of the error. A
 // refusal is no verdict on one record: the messages of a request share it.
 func (p *PubSub) failure(err error) error {
-	return fmt.Errorf("publishing to topic %s: %w", p.topic.ID(), &statusError{retry.Classify(err).Code})
+	return fmt.Errorf("publishing to topic %s: %w", p.topic.ID(), retry.Bare(retry.Classify(err).Code))
 }
 
 // resume lets a key go on: the publisher stops one at its first failure, and what
