@@ -64,8 +64,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 }
 
 // OpenToRead returns the store in the file at path, which it neither creates nor
-// changes: every commit fails. Where there is no file, or one whose creation was
-// interrupted, the error is fs.ErrNotExist.
+// changes: every commit fails. Where there is no file, or one that holds nothing yet
+// because its creation was interrupted, the error is fs.ErrNotExist.
 func OpenToRead(ctx context.Context, path string) (*Store, error) {
 	s := &Store{path: path, turn: make(chan struct{}, 1), readOnly: true}
 	switch info, err := os.Stat(path); {
@@ -74,10 +74,21 @@ func OpenToRead(ctx context.Context, path string) (*Store, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("opening the ledger: %w", &fs.PathError{Op: "read", Path: path, Err: fs.ErrNotExist})
 	}
-	if err := s.transact(ctx, false, ready); err != nil {
+	if err := s.transact(ctx, false, s.begun); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// begun is an error where the file is no ledger, and fs.ErrNotExist where it is not one yet.
+func (s *Store) begun(tx *bbolt.Tx) error {
+	if first, _ := tx.Cursor().First(); first == nil {
+		return fmt.Errorf("opening the ledger %s: %w", s.path, fs.ErrNotExist)
+	}
+	if ready(tx) != nil {
+		return fmt.Errorf("opening the ledger %s: it holds something else", s.path)
+	}
+	return nil
 }
 
 // prepare makes a new file a ledger.

@@ -323,6 +323,39 @@ func TestReadingMakesNothing(t *testing.T) {
 	}
 }
 
+// Who dies while making a ledger leaves a database without buckets, and so does a store
+// whose file is removed under it when it next commits.
+func TestADatabaseOfNothingIsNoLedgerYetAndOneOfOtherThingsIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	s := open(t, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), []ledger.Write{{Key: counter, Body: []byte("1")}}); err == nil {
+		t.Fatal("a commit began a new ledger in silence")
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: this test shows nothing", err)
+	}
+	if _, err := OpenToRead(t.Context(), path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("opening a database of nothing: %v, want %v", err, fs.ErrNotExist)
+	}
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("others"))
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenToRead(t.Context(), path); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("opening a database of other things: %v, want an error that names the file", err)
+	}
+}
+
 func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "ledger.db")
 	open(t, path)
