@@ -154,6 +154,11 @@ func TestAScheduledRequestIsNamedByItsDueTime(t *testing.T) {
 		{"5/20 9-17 * * mon-fri", "Etc/UTC", "2026-08-31T09:30:00Z", "2026-08-31T09:25Z"},
 		{"0 0 1 * sun", "Etc/UTC", "2026-08-30T00:10:00Z", "2026-08-30T00:00Z"}, // a Sunday, not the first
 		{"0 0 1 * 7", "Etc/UTC", "2026-09-01T00:10:00Z", "2026-09-01T00:00Z"},   // the first, not a Sunday
+		// The hour that summer time leaves out is never due, and the one that it repeats twice.
+		{"30 2 * * *", "Europe/Berlin", "2026-03-29T01:00:10Z", "2026-03-29T01:00Z"},
+		{"30 3 * * *", "Europe/Berlin", "2026-03-29T01:30:10Z", "2026-03-29T01:30Z"},
+		{"30 2 * * *", "Europe/Berlin", "2026-10-25T01:29:59Z", "2026-10-25T00:30Z"},
+		{"30 2 * * *", "Europe/Berlin", "2026-10-25T01:30:10Z", "2026-10-25T01:30Z"},
 		{"0 0 * jan *", "Etc/UTC", "2026-08-30T03:10:30Z", "2026-08-30T03:10Z"}, // by hand
 	} {
 		published, err := time.Parse(time.RFC3339, c.published)
