@@ -25,7 +25,9 @@ import (
 // or text such as 2006-01-02. time: a duration from 0 to below 24 h, or text such
 // as 15:04:05.000. timestamp: a time, or RFC 3339 text. Times finer than a
 // millisecond are errors. json: any tree, compact, keys sorted by their bytes;
-// bytes in it are standard padded base64, a whole double keeps its ".0".
+// bytes in it are standard padded base64, a whole double keeps its ".0", a time that no
+// calendar holds is its milliseconds. It takes a float32 too, which is shorter than the
+// same double, and a json.RawMessage as it stands.
 func (e Encoding) Append(dst []byte, v any, nullString string) ([]byte, error) {
 	if v == nil {
 		if e.Kind == String {

@@ -47,14 +47,21 @@ func appendValue(dst []byte, v any, depth int) ([]byte, error) {
 	case uint64:
 		return strconv.AppendUint(dst, v, 10), nil
 	case float64:
-		return appendDouble(dst, v)
+		return appendFloat(dst, v, 64)
+	case float32:
+		return appendFloat(dst, float64(v), 32)
 	case string:
 		return appendQuoted(dst, v)
 	case []byte:
 		dst = append(dst, '"')
 		dst = base64.StdEncoding.AppendEncode(dst, v)
 		return append(dst, '"'), nil
+	case json.RawMessage:
+		return append(dst, v...), nil
 	case time.Time:
+		if !InCalendar(v) {
+			return strconv.AppendInt(dst, v.UnixMilli(), 10), nil
+		}
 		return appendQuoted(dst, v.UTC().Format(time.RFC3339Nano))
 	case time.Duration:
 		return appendQuoted(dst, strconv.FormatFloat(v.Seconds(), 'f', -1, 64)+"s")
@@ -101,9 +108,13 @@ func appendMap(dst []byte, m map[string]any, depth int) (_ []byte, err error) {
 	return append(dst, '}'), nil
 }
 
-// appendDouble prints the shortest text that reads back as the same double. A
-// whole one keeps a fraction or an exponent, which is what tells it from an integer.
-func appendDouble(dst []byte, f float64) ([]byte, error) {
+// InCalendar reports whether a time has a year of 1 to 9999, as RFC 3339 writes it.
+func InCalendar(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9999 }
+
+// appendFloat prints the shortest text that reads back as the same number of so many
+// bits. A whole one keeps a fraction or an exponent, which is what tells it from an
+// integer.
+func appendFloat(dst []byte, f float64, bits int) ([]byte, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil, errors.New("json holds neither NaN nor an infinity")
 	}
@@ -112,7 +123,7 @@ func appendDouble(dst []byte, f float64) ([]byte, error) {
 		format = 'e'
 	}
 	start := len(dst)
-	dst = strconv.AppendFloat(dst, f, format, -1, 64)
+	dst = strconv.AppendFloat(dst, f, format, -1, bits)
 	if format == 'f' && !slices.Contains(dst[start:], '.') {
 		dst = append(dst, ".0"...)
 	}

@@ -79,12 +79,13 @@ func newEnv(vars []cel.EnvOption) (*Env, error) {
 
 // Program is a compiled expression, safe for concurrent use.
 type Program struct {
-	src  pipeline.Expr
-	want Want
-	env  *cel.Env
-	ast  *cel.Ast
-	prog cel.Program
-	fast fastFunc // nil where the expression has no fast form
+	src   pipeline.Expr
+	want  Want
+	env   *cel.Env
+	table *pipeline.Table // whose rows it sees; nil for records
+	ast   *cel.Ast
+	prog  cel.Program
+	fast  fastFunc // nil where the expression has no fast form
 }
 
 // Compile parses and type-checks e. Its error is an Errors that names file, line,
@@ -113,7 +114,7 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	if err != nil {
 		return nil, Errors{errorAt(e, nil, fmt.Sprintf("planning the expression: %v", err))}
 	}
-	return &Program{src: e, want: want, env: env.cel, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr())}, nil
+	return &Program{src: e, want: want, env: env.cel, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr())}, nil
 }
 
 // iterates reports whether evaluation can loop: a macro such as filter or map.

@@ -135,19 +135,6 @@ func familyOf(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// Column returns the column that the expression is, and nothing else; rowKey is the
-// column without a family.
-func (p *Program) Column() (family, qualifier string, ok bool) {
-	e := p.ast.NativeRep().Expr()
-	if e.Kind() != ast.IdentKind {
-		return "", "", false
-	}
-	if e.AsIdent() == "rowKey" {
-		return "", "", true
-	}
-	return splitColumn(e.AsIdent())
-}
-
 // splitColumn reads row.F.Q.
 func splitColumn(name string) (family, qualifier string, ok bool) {
 	rest, isRow := strings.CutPrefix(name, rowVariable+".")

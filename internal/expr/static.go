@@ -103,7 +103,9 @@ func (w walker) typeOf(e ast.Expr) string {
 }
 
 // constant reports whether a part names no variable.
-func (w walker) constant(e ast.Expr) bool {
+func (w walker) constant(e ast.Expr) bool { return isConstant(e) }
+
+func isConstant(e ast.Expr) bool {
 	free := false
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(x ast.Expr) {
 		free = free || x.Kind() == ast.IdentKind

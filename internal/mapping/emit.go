@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
@@ -26,10 +25,10 @@ type Emit struct {
 }
 
 type emitField struct {
-	name     string
-	json     []byte // the name, quoted, with its colon
-	value    *expr.Program
-	encoding *cell.Encoding // of the column that the value is; nil: it is computed
+	name  string
+	json  []byte // the name, quoted, with its colon
+	value *expr.Program
+	shape *expr.Shape // what of the value is printed as declared
 }
 
 // Output is one record of a row.
@@ -68,6 +67,7 @@ func CompileEmit(s *pipeline.Scan) (*Emit, error) {
 		return nil, err
 	}
 	c := &compiler{env: row}
+	var item *expr.Shape
 	e := &Emit{table: s.Table, keysOnly: s.Cells.KeysOnly, columns: declaredColumns(s.Table)}
 	if s.Emit != nil {
 		e.when, e.forEach = c.compile(s.Emit.When, expr.Bool), c.compile(s.Emit.ForEach, expr.List)
@@ -75,12 +75,15 @@ func CompileEmit(s *pipeline.Scan) (*Emit, error) {
 			if c.env, err = expr.NewRowEnv(s.Table, true); err != nil {
 				return nil, err
 			}
+			if e.forEach != nil {
+				item = e.forEach.Shape(nil).Each()
+			}
 		}
-		e.fields = c.outputFields(s.Table, s.Emit.Fields, expr.Anything)
+		e.fields = c.outputFields(s.Emit.Fields, expr.Anything, item)
 	}
 	if sink := s.To.PubSub; sink != nil {
 		e.orderBy = c.compile(sink.OrderBy, expr.Key)
-		e.attributes = c.outputFields(s.Table, sink.Attributes, expr.Text)
+		e.attributes = c.outputFields(sink.Attributes, expr.Text, nil)
 	}
 	if err := c.err(); err != nil {
 		return nil, err
@@ -89,30 +92,17 @@ func CompileEmit(s *pipeline.Scan) (*Emit, error) {
 	return e, nil
 }
 
-func (c *compiler) outputFields(t *pipeline.Table, fields []pipeline.EmitField, want expr.Want) []emitField {
+func (c *compiler) outputFields(fields []pipeline.EmitField, want expr.Want, item *expr.Shape) []emitField {
 	var out []emitField
 	for _, f := range fields {
 		field := emitField{name: f.Name, json: strconv.AppendQuote(nil, f.Name), value: c.compile(f.Value, want)}
 		field.json = append(field.json, ':')
 		if field.value != nil {
-			field.encoding = columnEncoding(t, field.value)
+			field.shape = field.value.Shape(item)
 		}
 		out = append(out, field)
 	}
 	return out
-}
-
-// columnEncoding returns the declared encoding of a value that is a column as it is.
-func columnEncoding(t *pipeline.Table, p *expr.Program) *cell.Encoding {
-	family, qualifier, ok := p.Column()
-	if !ok {
-		return nil
-	}
-	e := t.Key
-	if f := t.Family(family); f != nil {
-		e = f.Encoding(qualifier)
-	}
-	return &e
 }
 
 // fixedAttributes evaluates attributes that look at no row; nil where one does.
@@ -163,32 +153,6 @@ func orderingKey(v any) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
 }
-
-var jsonText = cell.Encoding{Kind: cell.JSON}
-
-// appendOutput appends a value as JSON. As of a declared column, a date is a date and
-// a time of the day one; a time that no calendar holds is its milliseconds.
-func appendOutput(b []byte, v any, e *cell.Encoding) ([]byte, error) {
-	switch v := v.(type) {
-	case nil:
-		return append(b, "null"...), nil
-	case time.Time:
-		switch {
-		case e != nil && e.Kind == cell.Date && inCalendar(v):
-			return append(b, v.UTC().Format(`"2006-01-02"`)...), nil
-		case !inCalendar(v):
-			return strconv.AppendInt(b, v.UnixMilli(), 10), nil
-		}
-	case time.Duration:
-		if e != nil && e.Kind == cell.Time {
-			return append(b, time.Time{}.Add(v).Format(`"15:04:05.000"`)...), nil
-		}
-	}
-	return jsonText.Append(b, v, "")
-}
-
-// inCalendar reports whether a time has a year of four digits.
-func inCalendar(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9999 }
 
 // KeyRecord is the record of a row of which nothing but the key can be told.
 func KeyRecord(t *pipeline.Table, key string) []byte {

@@ -24,7 +24,7 @@ tables:
     key: KEY
     families:
       cf:
-        columns: {status: string, total: int64, price: 'decimal(10,2)', day: date, at: timestamp, clock: time, ok: bool, ratio: float64, doc: json, small: int8}
+        columns: {status: string, total: int64, price: 'decimal(10,2)', day: date, at: timestamp, clock: time, ok: bool, ratio: float64, share: float32, doc: json, small: int8}
       odd-name: {columns: {'a.b': string}}
       totals: {aggregate: sum}
 `
@@ -127,6 +127,109 @@ func TestEmitMakesTypedRecordsOfDeclaredColumns(t *testing.T) {
 		e := emitOf(t, "string", "emit: {x: '"+strings.ReplaceAll(expression, "'", "''")+"'}")
 		if got, want := onlyRecord(t, e, row), `{"x":`+want+`}`; got != want {
 			t.Errorf("%s is %s, want %s", expression, got, want)
+		}
+	}
+}
+
+// A column prints as it is declared wherever it stands as it is: alone, where it may be
+// absent, chosen, and inside of maps and lists.
+func TestAColumnPrintsAsDeclaredWhereverItStandsAsItIs(t *testing.T) {
+	row := rowOf("k", "cf:day", days(20_000), "cf:clock", days(3_723_004), "cf:share", "\x3d\xcc\xcc\xcd", "cf:at", be(1_756_548_931_123),
+		"cf:far", "x", "cf:total", be(5))
+	const day, clock, at, share = `"2024-10-04"`, `"01:02:03.004"`, `"2025-08-30T10:15:31.123Z"`, `0.1`
+	for expression, want := range map[string]string{
+		"row.cf.day":                           day,
+		"row.cf.?day":                          day,
+		"row.?cf.?day":                         day,
+		`row.cf["day"]`:                        day,
+		`row["cf"][?"day"]`:                    day,
+		"row.cf.clock":                         clock,
+		"row.cf.?clock":                        clock,
+		"row.cf.share":                         share,
+		"row.cf.?share":                        share,
+		"row.cf.?day.orValue(null)":            day,
+		`row.cf.?day.orValue("never")`:         day,
+		"row.cf.?day.or(row.cf.?dawn)":         `"2024-10-04T00:00:00Z"`, // undeclared: it may be anything
+		"row.cf.?day.value()":                  day,
+		"optional.of(row.cf.day)":              day,
+		"dyn(row.cf.day)":                      day,
+		"row.cf.total > 1 ? row.cf.day : null": day,
+		// What is computed is a timestamp, a duration or a double.
+		`row.cf.day + duration("1h")`:                                      `"2024-10-04T01:00:00Z"`,
+		`row.cf.day + duration("24h")`:                                     `"2024-10-05T00:00:00Z"`,
+		`row.cf.clock + duration("1s")`:                                    `"3724.004s"`,
+		"row.cf.share * 1.0":                                               `0.10000000149011612`,
+		"row.cf.total > 1 ? row.cf.day : row.cf.at":                        `"2024-10-04T00:00:00Z"`,
+		"[row.cf.day, row.cf.at, row.cf.?clock]":                           "[" + day + "," + at + "," + clock + "]",
+		"[?row.cf.?absent, ?row.cf.?day]":                                  `["2024-10-04T00:00:00Z"]`,
+		"[?row.cf.?day, ?row.cf.?day]":                                     "[" + day + "," + day + "]",
+		`{"d": row.cf.?day, "at": row.cf.at, "in": [{"t": row.cf.clock}]}`: `{"at":` + at + `,"d":` + day + `,"in":[{"t":` + clock + `}]}`,
+		`{?"d": row.cf.?day, ?"t": row.cf.?absent}`:                        `{"d":` + day + `}`,
+		`{"d": row.cf.day}.d`:                                              day,
+		"row.cf":                                                           `{"at":` + at + `,"clock":` + clock + `,"day":` + day + `,"far":"eA==","share":` + share + `,"total":5}`,
+		"row":                                                              `{"cf":{"at":` + at + `,"clock":` + clock + `,"day":` + day + `,"far":"eA==","share":` + share + `,"total":5},"odd-name":{},"totals":{}}`,
+		"row.?cf":                                                          `{"at":` + at + `,"clock":` + clock + `,"day":` + day + `,"far":"eA==","share":` + share + `,"total":5}`,
+	} {
+		e := emitOf(t, "string", "emit: {x: '"+expression+"'}")
+		if got, want := onlyRecord(t, e, row), `{"x":`+want+`}`; got != want {
+			t.Errorf("%s is %s, want %s", expression, got, want)
+		}
+	}
+}
+
+func TestWhatStandsForAnAbsentColumnPrintsInFull(t *testing.T) {
+	for expression, want := range map[string]string{
+		`row.cf.?day.orValue(timestamp("2026-01-01T00:00:00Z"))`: `"2026-01-01"`,
+		`row.cf.?day.orValue(timestamp("2026-01-01T05:00:00Z"))`: `"2026-01-01T05:00:00Z"`,
+		`row.cf.?clock.orValue(duration("90s"))`:                 `"00:01:30.000"`,
+		`row.cf.?clock.orValue(duration("-1s"))`:                 `"-1s"`,
+		`row.cf.?clock.orValue(duration("25h"))`:                 `"90000s"`,
+		`row.cf.?clock.orValue(duration("1us"))`:                 `"0.000001s"`,
+		`row.cf.?share.orValue(0.1)`:                             `0.1`,
+		`row.cf.?day.orValue("never")`:                           `"never"`,
+		"row.cf.?day.orValue(null)":                              `null`,
+		"row.cf.?day.orValue(row.cf.at)":                         `"1970-01-01T00:00:00Z"`,
+	} {
+		e := emitOf(t, "string", "emit: {x: '"+expression+"'}")
+		if got, want := onlyRecord(t, e, rowOf("k", "cf:at", be(0))), `{"x":`+want+`}`; got != want {
+			t.Errorf("%s is %s, want %s", expression, got, want)
+		}
+	}
+}
+
+func TestAnItemThatIsAColumnPrintsAsDeclared(t *testing.T) {
+	row := rowOf("k", "cf:day", days(20_000), "cf:at", be(0))
+	for forEach, want := range map[string]string{
+		`[{"d": row.cf.day}, {"d": row.cf.?day}]`: `"2024-10-04"`,
+		`[{"d": row.cf.day}, {"d": row.cf.at}]`:   `"2024-10-04T00:00:00Z"`, // not one type
+	} {
+		outs, err := emitOf(t, "string", "forEach: '"+forEach+"'\nemit: {x: item.d}").Row(row)
+		if err != nil || len(outs) != 2 || string(outs[0].Body) != `{"x":`+want+`}` {
+			t.Errorf("%s: %v, %v", forEach, outs, err)
+		}
+	}
+}
+
+func TestATimeThatNoCalendarHoldsIsItsMilliseconds(t *testing.T) {
+	row := rowOf("k", "cf:at", be(1<<60), "cf:day", days(math.MaxInt32))
+	for expression, want := range map[string]string{
+		"row.cf.at": "1152921504606846976", "row.cf.?at": "1152921504606846976", "[row.cf.at]": "[1152921504606846976]",
+		"row.cf.day": "185542587100800000", "row.cf": `{"at":1152921504606846976,"day":185542587100800000}`,
+	} {
+		if got := onlyRecord(t, emitOf(t, "string", "emit: {x: '"+expression+"'}"), row); got != `{"x":`+want+`}` {
+			t.Errorf("%s is %s, want %s", expression, got, want)
+		}
+	}
+}
+
+func TestAFloat32PrintsAsShortAsItIs(t *testing.T) {
+	for bits, want := range map[string]string{"\x3d\xcc\xcc\xcd": "0.1", "\x7f\x7f\xff\xff": "3.4028235e+38", "\x00\x00\x00\x01": "1e-45", "\x80\x00\x00\x00": "-0.0", "\x40\x00\x00\x00": "2.0"} {
+		row := rowOf("k", "cf:share", bits)
+		if got := onlyRecord(t, emitOf(t, "string", "emit: {x: row.cf.share}"), row); got != `{"x":`+want+`}` {
+			t.Errorf("%x is %s, want %s", bits, got, want)
+		}
+		if got := onlyRecord(t, emitOf(t, "string", ""), row); !strings.HasSuffix(got, `"value":`+want+"}]}") {
+			t.Errorf("%x is %s, want %s", bits, got, want)
 		}
 	}
 }
@@ -241,7 +344,7 @@ func TestTheWholeRowPrintsEveryCell(t *testing.T) {
 }
 
 func TestTwoKeysOrQualifiersNeverPrintAlike(t *testing.T) {
-	for _, key := range []string{"string", "bytes", "int64", "int8", "bool", "date", "timestamp", "time", "float64", "'decimal(10,2)'"} {
+	for _, key := range []string{"string", "bytes", "int64", "int8", "bool", "date", "timestamp", "time", "float64", "float32", "'decimal(10,2)'"} {
 		e := emitOf(t, key, "")
 		text := rapid.OneOf(
 			rapid.StringN(1, 8, 64), rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 12), func(b []byte) string { return string(b) }),

@@ -81,7 +81,7 @@ func (m *Emitter) appendCell(b []byte, family string, item *bigtable.ReadItem) (
 	}
 	v, err := expr.DecodeCell(m.table, info.family, expr.Cell{Qualifier: qualifier, Value: item.Value})
 	if err == nil {
-		b, err = appendOutput(b, v, &info.encoding)
+		b, err = appendTyped(b, v, info.encoding.Kind)
 		if err != nil {
 			err = fmt.Errorf("a cell of family %s: %w", family, err)
 		}
@@ -185,7 +185,7 @@ func appendKey(b []byte, e cell.Encoding, key string) []byte {
 	v, err := expr.DecodeKey(e, key)
 	if err == nil {
 		var out []byte
-		if out, err = appendOutput(b, v, &e); err == nil {
+		if out, err = appendTyped(b, v, e.Kind); err == nil {
 			return out
 		}
 	}
@@ -209,7 +209,7 @@ func (c *clock) append(b []byte, micros int64) []byte {
 	}
 	if c.date == nil || day != c.day {
 		t := time.UnixMicro(micros).UTC()
-		if !inCalendar(t) {
+		if !cell.InCalendar(t) {
 			return strconv.AppendInt(b, micros, 10)
 		}
 		c.day, c.date = day, t.AppendFormat(c.date[:0], `"2006-01-02T`)

@@ -209,7 +209,7 @@ func (m *Emitter) appendBody(b []byte) ([]byte, error) {
 			b = append(b, ',')
 		}
 		first = false
-		if b, err = appendOutput(append(b, f.json...), v, f.encoding); err != nil {
+		if b, err = appendOutput(append(b, f.json...), v, f.shape); err != nil {
 			return nil, at(f.value, err)
 		}
 	}

@@ -91,6 +91,10 @@ func printValue(e cell.Encoding, value []byte, nullString string) string {
 		return strconv.Quote(v)
 	case []byte:
 		return printBytes(v)
+	case float64:
+		if e.Kind == cell.Float32 {
+			return fmt.Sprint(float32(v))
+		}
 	case time.Time:
 		if e.Kind == cell.Date {
 			return v.Format(time.DateOnly)
