@@ -89,21 +89,26 @@ func (fs *faults) err() error {
 }
 
 // didYouMean returns a hint at the nearest of the names that could have been
-// meant, or the list of them where it is short.
+// meant, or the list of them where none is near.
 func didYouMean(got string, names []string) string {
+	switch near := Nearest(got, names); {
+	case near != "":
+		return fmt.Sprintf("; did you mean %q?", near)
+	case len(names) == 0:
+		return ""
+	}
+	return "; use one of " + strings.Join(names, ", ")
+}
+
+// Nearest returns the name that was probably meant, "" where none is near.
+func Nearest(got string, names []string) string {
 	best, distance := "", 3
 	for _, name := range names {
 		if d := editDistance(strings.ToLower(got), strings.ToLower(name)); d < distance && d*2 <= max(len(name), 2) {
 			best, distance = name, d
 		}
 	}
-	switch {
-	case best != "":
-		return fmt.Sprintf("; did you mean %q?", best)
-	case len(names) == 0:
-		return ""
-	}
-	return "; use one of " + strings.Join(names, ", ")
+	return best
 }
 
 // editDistance counts the insertions, deletions, replacements and swaps of

@@ -109,8 +109,15 @@ func checkFamilies(e pipeline.Expr, t *pipeline.Table, a *ast.AST) error {
 		if !ok || t.Family(name) != nil {
 			return
 		}
-		faults = append(faults, errorAt(e, a.SourceInfo().GetStartLocation(node.ID()),
-			fmt.Sprintf("table %s declares no family %s", t.Name, name)))
+		message := fmt.Sprintf("table %s declares no family %s", t.Name, name)
+		var names []string
+		for _, f := range t.Families {
+			names = append(names, f.Name)
+		}
+		if near := pipeline.Nearest(name, names); near != "" {
+			message += fmt.Sprintf("; did you mean %q?", near)
+		}
+		faults = append(faults, errorAt(e, a.SourceInfo().GetStartLocation(node.ID()), message))
 	}))
 	if len(faults) > 0 {
 		return faults

@@ -74,7 +74,7 @@ func (p *Program) Doubles() []pipeline.Pos {
 func (p *Program) root() ast.Expr { return p.ast.NativeRep().Expr() }
 
 // pos is where a part stands in the file, or where the expression starts. The parser
-// places a call at its bracket and message.id at its dot; their names stand before.
+// places a call at its bracket and a.b.c at its last dot; their names stand before.
 func (p *Program) pos(e ast.Expr) pipeline.Pos {
 	loc := p.ast.NativeRep().SourceInfo().GetStartLocation(e.ID())
 	name := ""
@@ -82,7 +82,7 @@ func (p *Program) pos(e ast.Expr) pipeline.Pos {
 	case ast.CallKind:
 		name = e.AsCall().FunctionName()
 	case ast.IdentKind:
-		name, _, _ = strings.Cut(e.AsIdent(), ".")
+		name = e.AsIdent()[:max(0, strings.LastIndexByte(e.AsIdent(), '.'))]
 	}
 	lines := strings.Split(p.src.Source, "\n")
 	if name != "" && loc.Line() > 0 && loc.Line() <= len(lines) {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
-	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
 )
@@ -38,8 +37,17 @@ const (
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	_, conn := functest.Bigtable(t, emulator.Options{})
-	_, err := adminpb.NewBigtableTableAdminClient(conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
+	e, err := emulator.New(emulator.Options{}) // functest has this, and imports lint
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	conn, err := e.Dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_, err = adminpb.NewBigtableTableAdminClient(conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
 		Parent: benchInstance, TableId: "orders",
 		Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{
 			"cf": {}, "seen": {},

@@ -45,6 +45,9 @@ const (
 	RuleDouble   Rule = "double-in-key" // a double becomes part of a key
 	RuleMutation Rule = "mutation"      // format: mutation, of which nothing can be said
 	RuleUnserved Rule = "not-served"    // what this version does not do
+
+	RuleLeftOut    Rule = "left-out"          // an expression reads what cells leaves out
+	RuleUndeclared Rule = "undeclared-column" // a column that its family does not declare
 )
 
 // Finding is one thing to know about a file.
@@ -116,31 +119,30 @@ func Load(data []byte, o pipeline.Options) (*Loaded, Findings) {
 	if p == nil {
 		return nil, found
 	}
-	w, err := compile(p)
+	w, emits, err := compile(p)
 	if found = found.with(faults(err, RuleCompile)); len(found) > 0 {
 		return nil, found
 	}
-	report := Check(p, w)
+	report := Check(p, w, emits)
 	return &Loaded{Pipeline: p, Write: w, Report: report}, report.Findings
 }
 
-// compile compiles every expression and filter. The error joins all faults.
-func compile(p *pipeline.Pipeline) (*mapping.Write, error) {
-	var w *mapping.Write
+// compile compiles every expression and filter: emits are those of the scans, in the
+// file's order. The error joins all faults.
+func compile(p *pipeline.Pipeline) (w *mapping.Write, emits []*mapping.Emit, err error) {
 	var errs []error
 	if p.Write != nil {
-		var err error
 		w, err = mapping.Compile(p, mapping.ServiceLimits())
 		errs = append(errs, err)
 	}
 	for _, s := range p.Scans {
-		_, err := mapping.CompileEmit(s)
-		errs = append(errs, err)
+		emit, err := mapping.CompileEmit(s)
+		emits, errs = append(emits, emit), append(errs, err)
 		if _, err := mapping.ReadFilter(s); err != nil {
 			errs = append(errs, filterError(s, err))
 		}
 	}
-	return w, errors.Join(errs...)
+	return w, emits, errors.Join(errs...)
 }
 
 // filterError places what is wrong with a scan's cells.
@@ -207,8 +209,8 @@ type Report struct {
 }
 
 // Check says what is provable about a compiled pipeline. w is nil where p has no
-// write section.
-func Check(p *pipeline.Pipeline, w *mapping.Write) *Report {
+// write section; emits are those of p.Scans, one for each.
+func Check(p *pipeline.Pipeline, w *mapping.Write, emits []*mapping.Emit) *Report {
 	c := &checker{p: p}
 	if w != nil {
 		c.mappings = w.Static()
@@ -227,6 +229,9 @@ func Check(p *pipeline.Pipeline, w *mapping.Write) *Report {
 		c.dedupe(m)
 		c.newIDs(m)
 		c.key(m)
+	}
+	for i, s := range p.Scans {
+		c.reads(s, emits[i])
 	}
 	c.findings.sort()
 	return &Report{Findings: c.findings, Replays: replays, Grants: grants(p), Resources: resources(p)}

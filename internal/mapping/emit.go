@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -103,6 +104,15 @@ func (c *compiler) outputFields(fields []pipeline.EmitField, want expr.Want, ite
 		out = append(out, field)
 	}
 	return out
+}
+
+// Programs are the expressions of the scan, those of its sink included.
+func (e *Emit) Programs() []*expr.Program {
+	all := []*expr.Program{e.when, e.forEach, e.orderBy}
+	for _, f := range slices.Concat(e.fields, e.attributes) {
+		all = append(all, f.value)
+	}
+	return slices.DeleteFunc(all, func(p *expr.Program) bool { return p == nil })
 }
 
 // fixedAttributes evaluates attributes that look at no row; nil where one does.
