@@ -71,7 +71,7 @@ func newChaos(t *rapid.T) *chaos {
 		limit = 1000
 	}
 	var err error
-	if c.scan, err = l.Plan(t.Context(), "s", pieces(splits, c.rows+1), limit); err != nil {
+	if c.scan, err = l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(splits, c.rows+1), Limit: limit}); err != nil {
 		t.Fatal(err)
 	}
 	c.workers = make([]*worker, rapid.IntRange(1, 3).Draw(t, "workers"))

@@ -139,6 +139,9 @@ func (l *Ledger) handOn(ctx context.Context, s *splitDoc) ([]Write, FollowUp, er
 	if err != nil {
 		return nil, FollowUp{}, fmt.Errorf("%s: %w", after.describe(), err)
 	}
+	if next.finished() { // the scan was cancelled
+		return l.completeInOrder(ctx, s)
+	}
 	next.State, next.Limit, next.Before = SplitOpen, left, next.Before.plus(s.Before).plus(s.Counts)
 	w, err := l.put(doc, next)
 	return []Write{w}, FollowUp{Next: &after}, err
@@ -150,7 +153,8 @@ func (l *Ledger) completeInOrder(ctx context.Context, s *splitDoc) ([]Write, Fol
 	return l.complete(ctx, s.Scan, t, nil)
 }
 
-// complete adds the write that marks the scan as finished.
+// complete adds the write that marks the scan as finished, if it is not: one that was
+// cancelled stays so.
 func (l *Ledger) complete(ctx context.Context, id string, t total, writes []Write) ([]Write, FollowUp, error) {
 	doc, err := l.get(ctx, l.scanKey(id))
 	if err != nil {
@@ -159,6 +163,9 @@ func (l *Ledger) complete(ctx context.Context, id string, t total, writes []Writ
 	scan, err := decodeScan(doc)
 	if err != nil {
 		return nil, FollowUp{}, fmt.Errorf("scan %q: %w", id, err)
+	}
+	if scan.Finished() {
+		return writes, FollowUp{}, nil
 	}
 	scan.finish(t, doc.ReadAt)
 	w, err := l.put(doc, scan)

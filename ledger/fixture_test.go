@@ -29,7 +29,7 @@ func planned(t *testing.T, l *ledger.Ledger, n int, limit int64) *ledger.Scan {
 	if _, err := l.Begin(t.Context(), "s", "archive", nil); err != nil {
 		t.Fatal(err)
 	}
-	scan, err := l.Plan(t.Context(), "s", pieces(n, 10), limit)
+	scan, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(n, 10), Limit: limit, Table: "projects/p/instances/i/tables/t"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestWhatAScanReadsAndWrites(t *testing.T) {
 		return err
 	})
 	spent("plan 40 splits", ledger.Usage{Reads: 2, Writes: 41, Calls: 4}, func() (err error) {
-		scan, err = l.Plan(t.Context(), "s", pieces(40, 10), 0)
+		scan, err = l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(40, 10)})
 		return err
 	})
 	spent("a redelivered request", ledger.Usage{Reads: 41, Calls: 2}, func() error {

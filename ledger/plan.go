@@ -12,16 +12,29 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 )
 
-// Plan writes the splits of scan id, one for each list of ranges, and selects
-// them: the ranges in key order, apart from one another. A limit other than 0 is
-// the number of rows over the whole scan, whose splits then run in the order given.
+// Draft is a plan that is not selected yet.
+type Draft struct {
+	// Splits has the ranges of each split, in key order, apart from one another.
+	Splits [][]rowrange.Range
+	// Limit is the number of rows over the whole scan, whose splits then run in the
+	// order given; 0: all, and the splits run in any order.
+	Limit int64
+	// Table is the full name of the table (projects/P/instances/I/tables/T) whose keys
+	// the ranges are.
+	Table string
+	// Definition tells whether the scan's definition has changed since: a hash of each
+	// part of it, by the part's name.
+	Definition map[string]string
+}
+
+// Plan writes the splits of scan id and selects them.
 //
 // The splits are written under an attempt of their own, and one write to the scan
 // selects the attempt: wherever a planner dies, two plans never mix. The scan comes
 // back as it stands, with the plan of whoever was first; of a scan that has one
 // already nothing is written. A plan without splits is a scan that is done. Splits
 // that were never selected expire.
-func (l *Ledger) Plan(ctx context.Context, id string, splits [][]rowrange.Range, limit int64) (*Scan, error) {
+func (l *Ledger) Plan(ctx context.Context, id string, d Draft) (*Scan, error) {
 	doc, err := l.get(ctx, l.scanKey(id))
 	if err != nil {
 		return nil, fmt.Errorf("reading scan %q: %w", id, err)
@@ -34,7 +47,7 @@ func (l *Ledger) Plan(ctx context.Context, id string, splits [][]rowrange.Range,
 		return scan, nil
 	}
 	attempt := rand.Text()
-	if err := l.writeSplits(ctx, doc.ReadAt, planned(scan.ID, attempt, splits, limit)); err != nil {
+	if err := l.writeSplits(ctx, doc.ReadAt, d.documents(scan.ID, attempt)); err != nil {
 		return nil, fmt.Errorf("writing the plan of scan %q: %w", id, err)
 	}
 	return l.editScan(ctx, id, "selecting the plan of", func(s *Scan, now time.Time) (*Scan, error) {
@@ -44,25 +57,26 @@ func (l *Ledger) Plan(ctx context.Context, id string, splits [][]rowrange.Range,
 		case s.State != ScanPlanning:
 			return s, errSettled
 		}
-		s.State, s.Attempt, s.Splits, s.Limit, s.PlannedAt = ScanRunning, attempt, len(splits), limit, now
-		if len(splits) == 0 {
+		s.State, s.Attempt, s.Splits, s.Limit, s.PlannedAt = ScanRunning, attempt, len(d.Splits), d.Limit, now
+		s.Table, s.Definition = d.Table, d.Definition
+		if len(d.Splits) == 0 {
 			s.State, s.FinishedAt = ScanDone, now
 		}
 		return s, nil
 	})
 }
 
-// planned yields the documents of a plan.
-func planned(scan, attempt string, splits [][]rowrange.Range, limit int64) func(yield func(*splitDoc) bool) {
+// documents yields the splits as they are kept.
+func (d Draft) documents(scan, attempt string) func(yield func(*splitDoc) bool) {
 	return func(yield func(*splitDoc) bool) {
-		for i, ranges := range splits {
+		for i, ranges := range d.Splits {
 			s := &splitDoc{
-				Scan: scan, Attempt: attempt, Index: i, Of: len(splits), Ranges: rangeDocs(ranges), State: SplitOpen, InOrder: limit > 0,
+				Scan: scan, Attempt: attempt, Index: i, Of: len(d.Splits), Table: d.Table, Ranges: rangeDocs(ranges), State: SplitOpen, InOrder: d.Limit > 0,
 			}
 			switch {
-			case limit > 0 && i == 0:
-				s.Limit = limit
-			case limit > 0:
+			case d.Limit > 0 && i == 0:
+				s.Limit = d.Limit
+			case d.Limit > 0:
 				s.State = SplitWaiting
 			}
 			if !yield(s) {

@@ -75,7 +75,7 @@ func plan1(ctx context.Context, l *ledger.Ledger, plan [][]rowrange.Range) (*led
 	if err != nil || scan.Attempt != "" {
 		return scan, err
 	}
-	return l.Plan(ctx, "s", plan, 0)
+	return l.Plan(ctx, "s", ledger.Draft{Splits: plan})
 }
 
 func assertOnePlan(t *rapid.T, l *ledger.Ledger, plans [][][]rowrange.Range) {
@@ -158,7 +158,7 @@ func TestTenThousandSplitsWithLongKeysArePlanned(t *testing.T) {
 	if _, err := l.Begin(t.Context(), "s", "archive", nil); err != nil {
 		t.Fatal(err)
 	}
-	scan, err := l.Plan(t.Context(), "s", splits, 0)
+	scan, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: splits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestAPlanWithoutSplitsIsDone(t *testing.T) {
 	if _, err := l.Begin(t.Context(), "s", "archive", nil); err != nil {
 		t.Fatal(err)
 	}
-	scan, err := l.Plan(t.Context(), "s", nil, 0)
+	scan, err := l.Plan(t.Context(), "s", ledger.Draft{})
 	if err != nil || scan.State != ledger.ScanDone || scan.FinishedAt.IsZero() || !scan.CompletionDue() {
 		t.Errorf("the scan is %+v, %v, want done and to be published", scan, err)
 	}
@@ -208,7 +208,7 @@ func TestAPlanWithoutSplitsIsDone(t *testing.T) {
 
 func TestAScanMustBegin(t *testing.T) {
 	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
-	if _, err := l.Plan(t.Context(), "s", pieces(1, 1), 0); !errors.Is(err, ledger.ErrNotFound) {
+	if _, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(1, 1)}); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("planning: %v, want %v", err, ledger.ErrNotFound)
 	}
 	if _, err := l.Reject(t.Context(), "s", errors.New("x")); !errors.Is(err, ledger.ErrNotFound) {
@@ -225,7 +225,7 @@ func TestASplitTooLargeForADocumentIsRefused(t *testing.T) {
 	for i := range huge {
 		huge[i] = rowrange.Closed(row(i) + strings.Repeat("x", 4000))
 	}
-	_, err := l.Plan(t.Context(), "s", append(pieces(2, 1), huge), 0)
+	_, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: append(pieces(2, 1), huge)})
 	if !errors.Is(err, ledger.ErrTooLarge) {
 		t.Errorf("planning: %v, want %v", err, ledger.ErrTooLarge)
 	}

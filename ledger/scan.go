@@ -41,6 +41,13 @@ type Scan struct {
 	State   ScanState       `json:"state"`
 	// Attempt is the plan that was selected; empty before that.
 	Attempt string `json:"attempt,omitempty"`
+	// Table and Definition are the plan's, as in Draft; empty where it was made by a
+	// version that kept neither.
+	Table      string            `json:"table,omitempty"`
+	Definition map[string]string `json:"definition,omitempty"`
+	// Run is set where a command began the scan, which then reads it in its own
+	// process; nil: deployed functions do.
+	Run *Run `json:"run,omitempty"`
 	// Splits is how many the plan has. Where Limit is not 0 they run in key order,
 	// one after another, until that many rows are delivered.
 	Splits int   `json:"splits"`

@@ -26,7 +26,7 @@ func TestARequestThatComesAgainFindsItsScan(t *testing.T) {
 		if err != nil || again.State != ledger.ScanPlanning || string(again.Request) != string(request) || !again.CreatedAt.Equal(first.CreatedAt) {
 			t.Errorf("%+v, %v, want %+v", again, err, first)
 		}
-		scan, err := l.Plan(t.Context(), "s", pieces(1, 1), 0)
+		scan, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(1, 1)})
 		if err != nil || scan.PlannedAt.Sub(scan.CreatedAt) != time.Hour {
 			t.Fatalf("planned %v after the request, %v, want an hour", scan.PlannedAt.Sub(scan.CreatedAt), err)
 		}
@@ -45,7 +45,7 @@ func TestARejectedScanHasFailedAndSaysWhy(t *testing.T) {
 		if err != nil || scan.State != ledger.ScanFailed || scan.Error != strings.Repeat("é", 512) || scan.FinishedAt.IsZero() {
 			t.Fatalf("%+v, %v, want failed with the error cut to 1,024 bytes", scan, err)
 		}
-		if scan, err = l.Plan(t.Context(), "s", pieces(1, 1), 0); err != nil || scan.State != ledger.ScanFailed || scan.Splits != 0 {
+		if scan, err = l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(1, 1)}); err != nil || scan.State != ledger.ScanFailed || scan.Splits != 0 {
 			t.Errorf("planned all the same: %+v, %v", scan, err)
 		}
 	})

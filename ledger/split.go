@@ -33,6 +33,9 @@ type Task struct {
 type Split struct {
 	Task
 	Of int // how many splits the plan has
+	// Table is the full name of the table that it was planned for; empty: its planner
+	// kept none.
+	Table string
 	// Ranges are as planned: in key order, apart from one another, none empty.
 	Ranges []rowrange.Range
 	State  SplitState
@@ -94,6 +97,7 @@ type splitDoc struct {
 	Attempt  string     `json:"attempt"`
 	Index    int        `json:"index"`
 	Of       int        `json:"of"`
+	Table    string     `json:"table,omitempty"`
 	Ranges   []rangeDoc `json:"ranges"`
 	State    SplitState `json:"state"`
 	Position []byte     `json:"position,omitempty"`
@@ -146,7 +150,7 @@ func (s *splitDoc) leaseTime() time.Duration {
 
 func (s *splitDoc) split(updatedAt time.Time) *Split {
 	split := &Split{
-		Task: s.task(), Of: s.Of, State: s.State, Position: string(s.Position), InOrder: s.InOrder, Limit: s.Limit, Counts: s.Counts,
+		Task: s.task(), Of: s.Of, Table: s.Table, State: s.State, Position: string(s.Position), InOrder: s.InOrder, Limit: s.Limit, Counts: s.Counts,
 		Holder: s.Holder, Fence: s.Fence, Fruitless: s.Fruitless, LastError: s.LastError, UpdatedAt: updatedAt,
 	}
 	if s.Holder != "" {

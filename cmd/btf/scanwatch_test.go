@@ -36,7 +36,7 @@ func watching(t *testing.T, probe func(context.Context) error, test func(*watche
 		if _, err := l.Begin(t.Context(), "s", "ids", nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Plan(t.Context(), "s", [][]rowrange.Range{{{Start: "a", End: "b"}}, {{Start: "b"}}}, 0); err != nil {
+		if _, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: [][]rowrange.Range{{{Start: "a", End: "b"}}, {{Start: "b"}}}}); err != nil {
 			t.Fatal(err)
 		}
 		w := &watched{t: t, scanWatch: &scanWatch{ledger: l, id: "s", local: true, queue: newScanQueue(t.Context()), probe: probe}}

@@ -169,7 +169,7 @@ func scanOnce(b *testing.B, p *pipeline.Pipeline, tables *scanworker.Tables) {
 	if _, err := l.Begin(b.Context(), "s", "all", nil); err != nil {
 		b.Fatal(err)
 	}
-	scan, err := l.Plan(b.Context(), "s", [][]rowrange.Range{{{}}}, 0)
+	scan, err := l.Plan(b.Context(), "s", ledger.Draft{Splits: [][]rowrange.Range{{{}}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
@@ -94,9 +96,24 @@ func (f *function) handle(ctx context.Context, d *push.Delivery, s *Summary) err
 		if scan, err = f.plan(ctx, scan, req, bad, s); err != nil {
 			return err
 		}
+	} else if err := f.sameTable(scan, req); err != nil {
+		return err
 	}
 	s.State, s.Splits = scan.State, scan.Splits
 	return f.publish(ctx, scan, req, s)
+}
+
+// sameTable refuses to tell workers of a plan for another table than the file's: the
+// version of the file that it was made for may come back.
+func (f *function) sameTable(scan *ledger.Scan, req task.ScanRequest) error {
+	def, err := scanjob.Find(f.cfg.Pipeline, req.Scan, req.Options)
+	if err != nil || scan.Finished() {
+		return nil // the workers say what is wrong with it
+	}
+	if err := scanjob.SameTable(scan.Table, def); err != nil {
+		return fmt.Errorf("scan %q: %w", scan.ID, err)
+	}
+	return nil
 }
 
 // request reads what is asked for. The error says why that can never be done.
@@ -127,7 +144,7 @@ func keep(data []byte) json.RawMessage {
 
 // plan writes the splits, or why there are none. bad is why the request cannot be read.
 func (f *function) plan(ctx context.Context, scan *ledger.Scan, req task.ScanRequest, bad error, s *Summary) (*ledger.Scan, error) {
-	splits, limit, err := f.splits(ctx, req, bad, s)
+	draft, err := f.draft(ctx, req, bad, s)
 	var refused *badRequest
 	switch {
 	case errors.As(err, &refused):
@@ -136,7 +153,7 @@ func (f *function) plan(ctx context.Context, scan *ledger.Scan, req task.ScanReq
 	case err != nil:
 		return nil, err
 	}
-	return f.cfg.Ledger.Plan(ctx, scan.ID, splits, limit)
+	return f.cfg.Ledger.Plan(ctx, scan.ID, draft)
 }
 
 // badRequest is why a scan can never be planned as it is asked for.
@@ -145,45 +162,59 @@ type badRequest struct{ err error }
 func (b *badRequest) Error() string { return b.err.Error() }
 func (b *badRequest) Unwrap() error { return b.err }
 
-// splits decides what to read in which parts.
-func (f *function) splits(ctx context.Context, req task.ScanRequest, bad error, s *Summary) ([][]rowrange.Range, int64, error) {
+// draft decides what to read in which parts.
+func (f *function) draft(ctx context.Context, req task.ScanRequest, bad error, s *Summary) (ledger.Draft, error) {
 	if bad != nil {
-		return nil, 0, &badRequest{bad}
+		return ledger.Draft{}, &badRequest{bad}
 	}
 	def, err := scanjob.Find(f.cfg.Pipeline, req.Scan, req.Options)
 	if err != nil {
-		return nil, 0, &badRequest{err}
+		return ledger.Draft{}, &badRequest{err}
 	}
+	d := ledger.Draft{Limit: def.Limit, Table: scanjob.TableOf(def), Definition: scanjob.Definition(def)}
+	if req.Limit > 0 {
+		d.Limit = req.Limit
+	}
+	ranges, err := readable(def, req)
+	if err != nil {
+		return d, &badRequest{err}
+	}
+	if len(ranges) > 0 {
+		d.Splits, err = f.splits(ctx, def, ranges, req, s)
+	}
+	return d, err
+}
+
+// readable returns the ranges to read of a scan that can be read.
+func readable(def *pipeline.Scan, req task.ScanRequest) ([]rowrange.Range, error) {
 	ranges, err := rowsOf(def, req.Rows)
 	if err != nil {
-		return nil, 0, &badRequest{err}
+		return nil, err
 	}
 	if req.Limit < 0 || req.Parallelism < 0 {
-		return nil, 0, &badRequest{errors.New("limit and parallelism are not negative")}
+		return nil, errors.New("limit and parallelism are not negative")
 	}
 	if _, err := mapping.ReadFilter(def); err != nil {
-		return nil, 0, &badRequest{err}
+		return nil, err
 	}
 	if _, err := mapping.CompileEmit(def); err != nil {
-		return nil, 0, &badRequest{err}
+		return nil, err
 	}
-	limit := def.Limit
-	if req.Limit > 0 {
-		limit = req.Limit
-	}
-	if len(ranges) == 0 {
-		return nil, limit, nil
-	}
+	return ranges, nil
+}
+
+// splits cuts the ranges where the table's tablets are.
+func (f *function) splits(ctx context.Context, def *pipeline.Scan, ranges []rowrange.Range, req task.ScanRequest, s *Summary) ([][]rowrange.Range, error) {
 	samples, err := f.sample(ctx, def, s)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	groups := group(cut(ranges, samples), req.Parallelism)
 	if req.Parallelism > len(groups) {
 		f.cfg.Logger.WarnContext(ctx, "more parallelism is asked for than the table's tablets allow: a tablet cannot be split",
 			"scan", req.Scan, "parallelism", req.Parallelism, "splits", len(groups))
 	}
-	return groups, limit, nil
+	return groups, nil
 }
 
 // sampling is waited between two attempts to sample.
@@ -205,8 +236,7 @@ func (f *function) sample(ctx context.Context, def *pipeline.Scan, s *Summary) (
 		class := retry.Classify(err)
 		switch {
 		case class.Verdict == retry.VerdictMissing || class.Verdict == retry.VerdictRejected:
-			return nil, &badRequest{fmt.Errorf("sampling the keys of table %s (%s), application profile %q: %s; check both in the pipeline file",
-				def.Table.Name, ref, def.AppProfile, class.Code)}
+			return nil, &badRequest{unreadable(def, class.Code)}
 		case class.Verdict != retry.VerdictTransient || failures == sampleAttempts:
 			return nil, err
 		}
@@ -214,6 +244,15 @@ func (f *function) sample(ctx context.Context, def *pipeline.Scan, s *Summary) (
 			return nil, err
 		}
 	}
+}
+
+// unreadable says that the service refuses the table or the profile that it is asked for.
+func unreadable(def *pipeline.Scan, code codes.Code) error {
+	if def.AppProfile == "" {
+		return fmt.Errorf("sampling the keys of table %s (%s): %s; check its name, project and instance", def.Table.Name, scanjob.TableOf(def), code)
+	}
+	return fmt.Errorf("sampling the keys of table %s (%s), application profile %q: %s; check both in the pipeline file",
+		def.Table.Name, scanjob.TableOf(def), def.AppProfile, code)
 }
 
 func wait(ctx context.Context, d time.Duration) error {

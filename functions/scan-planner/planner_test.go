@@ -71,9 +71,11 @@ func newPlanner(t *testing.T) *planner {
 }
 
 // start is another process of the same function.
-func (p *planner) start(store ledger.Store) {
+func (p *planner) start(store ledger.Store) { p.startWith(store, file) }
+
+func (p *planner) startWith(store ledger.Store, text string) {
 	p.t.Helper()
-	parsed, err := pipeline.Parse([]byte(file), pipeline.Options{File: "p.yaml"})
+	parsed, err := pipeline.Parse([]byte(text), pipeline.Options{File: "p.yaml"})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -515,6 +517,44 @@ func TestASecondRequestForAScanDoesNotChangeIt(t *testing.T) {
 	for _, task := range p.tasks {
 		if task.To == nil || task.To.PubSub.Topic != "first" {
 			t.Errorf("task %+v", task.To)
+		}
+	}
+}
+
+// The splits of a plan are keys of one table. The version of the file that it was made
+// for may come back, so the request does, and no worker is told.
+func TestARequestThatComesAgainIsRefusedWhenTheFileSaysAnotherTable(t *testing.T) {
+	p := newPlanner(t)
+	p.ask("m-1", `{"scan":"all"}`)
+	if s := p.scan("m-1"); s.Table != "projects/my-project/instances/my-instance/tables/orders" || len(s.Definition) == 0 {
+		t.Fatalf("the plan is for %q", s.Table)
+	}
+	p.startWith(p.store, strings.Replace(file, "my-instance}", "other}", 1))
+	told := len(p.tasks)
+	if code := p.ask("m-1", `{"scan":"all"}`); code != http.StatusServiceUnavailable || len(p.tasks) != told {
+		t.Errorf("answer %d, %d tasks more", code, len(p.tasks)-told)
+	}
+	want := `scan "m-1": it was planned for table projects/my-project/instances/my-instance/tables/orders, ` +
+		`and the pipeline file (with BIGTABLE_PROJECT and BIGTABLE_INSTANCE) now says projects/my-project/instances/other/tables/orders`
+	if got := p.summaries[len(p.summaries)-1].Refused; got == nil || got.Error() != want {
+		t.Errorf("refused because %v, want %s", got, want)
+	}
+	p.start(p.store)
+	if code := p.ask("m-1", `{"scan":"all"}`); code != http.StatusNoContent || len(p.tasks) != told+3 {
+		t.Errorf("when it came back: answer %d, %d tasks more", code, len(p.tasks)-told)
+	}
+}
+
+func TestATableThatCannotBeSampledIsToldWithTheProfileIfThereIsOne(t *testing.T) {
+	for scan, want := range map[string]string{
+		"all":     "sampling the keys of table orders (projects/my-project/instances/my-instance/tables/orders): NotFound; check its name, project and instance",
+		"boosted": `sampling the keys of table orders (projects/my-project/instances/my-instance/tables/orders), application profile "boost": NotFound; check both in the pipeline file`,
+	} {
+		p := newPlanner(t)
+		p.samples = func() ([]btrpc.Sample, error) { return nil, status.Error(codes.NotFound, "secret") }
+		p.ask("m-1", `{"scan":"`+scan+`"}`)
+		if got := p.scan("m-1").Error; got != want {
+			t.Errorf("%s: %s, want %s", scan, got, want)
 		}
 	}
 }

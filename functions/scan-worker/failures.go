@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
@@ -13,23 +15,65 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// maxNotes bounds the lines that one task logs about its failures; the counts of the
-// split have the rest.
-const maxNotes = 20
+// maxKinds bounds the kinds of failures that one task tells apart.
+const maxKinds = 5
+
+// Failure is what a policy has taken, of one kind.
+type Failure struct {
+	What  string // "record cannot be delivered", say
+	Error string
+	Count int64
+}
+
+// failures counts by kind: a fault in the file is the same for row after row.
+type failures struct {
+	mu    sync.Mutex // the reader and the relay both meet them
+	kinds []Failure
+	other int64 // of kinds beyond the bound
+}
+
+// add counts one, and reports whether it is the first of a kind that is told apart.
+func (f *failures) add(what, text string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.kinds {
+		if k := &f.kinds[i]; k.What == what && k.Error == text {
+			k.Count++
+			return false
+		}
+	}
+	if len(f.kinds) == maxKinds {
+		f.other++
+		return false
+	}
+	f.kinds = append(f.kinds, Failure{What: what, Error: text, Count: 1})
+	return true
+}
+
+// all returns the kinds and, as one more, what is beyond their bound.
+func (f *failures) all() []Failure {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kinds := slices.Clone(f.kinds)
+	if f.other > 0 {
+		kinds = append(kinds, Failure{What: "record or row cannot be delivered", Error: "for other reasons", Count: f.other})
+	}
+	return kinds
+}
 
 // giveUp hands what can never be delivered to the scan's policy.
 func (w *work) giveUp(ctx context.Context, failures []relay.Failure[string]) error {
 	policy := w.plan.scan.OnFailure
+	if policy != pipeline.PolicyDrop && policy != pipeline.PolicyDeadLetter {
+		return &hopeless{fmt.Errorf("onFailure: fail, and a record cannot be delivered: %w", failures[0].Err)}
+	}
 	for _, f := range failures {
 		w.note(ctx, policy, "record cannot be delivered", f.Err)
 	}
-	switch policy {
-	case pipeline.PolicyDrop:
+	if policy == pipeline.PolicyDrop {
 		return nil
-	case pipeline.PolicyDeadLetter:
-		return w.keep(ctx, failures)
 	}
-	return &hopeless{fmt.Errorf("onFailure: fail, and a record cannot be delivered: %w", failures[0].Err)}
+	return w.keep(ctx, failures)
 }
 
 // keep makes dead letters: of a record, its body; of a row that makes none, its key.
@@ -63,18 +107,32 @@ func (w *work) skipLarge(ctx context.Context, key string) error {
 	return nil
 }
 
-// note logs one failure: under drop this line is all that is left of the record.
+// note counts one failure and logs the first of its kind at once: under drop, lines are
+// all that is left of a record, and the task may not live to its end.
 func (w *work) note(ctx context.Context, policy pipeline.Policy, what string, err error) {
-	if w.notes.Add(1) > maxNotes {
+	if !w.failures.add(what, err.Error()) {
 		return
 	}
-	attrs := []slog.Attr{
-		slog.String("policy", string(policy)), slog.String("error", err.Error()), slog.String("scan", w.task.Scan),
-		slog.String("name", w.task.Name), slog.Int("split", w.task.Split),
-	}
+	attrs := append(w.noteOf(err.Error()), slog.String("policy", string(policy)))
 	var out *mapping.OutputError
 	if errors.As(err, &out) && out.Place != "" {
 		attrs = append(attrs, slog.String("place", out.Place))
 	}
 	w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, what, attrs...)
+}
+
+// noteAll logs how many there were of each kind with more than the one that is logged.
+func (w *work) noteAll(ctx context.Context) {
+	w.summary.Failures = w.failures.all()
+	for _, f := range w.summary.Failures {
+		if f.Count > 1 {
+			w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, f.What, append(w.noteOf(f.Error), slog.Int64("count", f.Count))...)
+		}
+	}
+}
+
+func (w *work) noteOf(text string) []slog.Attr {
+	return []slog.Attr{
+		slog.String("error", text), slog.String("scan", w.task.Scan), slog.String("name", w.task.Name), slog.Int("split", w.task.Split),
+	}
 }

@@ -202,7 +202,7 @@ func (h *house) plan(limit int64, splits ...[]rowrange.Range) {
 	if _, err := h.cfg.Ledger.Begin(h.t.Context(), "s", "all", nil); err != nil {
 		h.t.Fatal(err)
 	}
-	scan, err := h.cfg.Ledger.Plan(h.t.Context(), "s", splits, limit)
+	scan, err := h.cfg.Ledger.Plan(h.t.Context(), "s", ledger.Draft{Splits: splits, Limit: limit, Table: tableName})
 	if err != nil {
 		h.t.Fatal(err)
 	}

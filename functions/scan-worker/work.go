@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/bigtable"
@@ -21,12 +20,12 @@ import (
 // work is one task under its lease.
 type work struct {
 	*function
-	task    task.Scan
-	lease   *ledger.Lease
-	plan    *plan
-	summary *Summary
-	failed  codes.Code   // of the last read that broke off
-	notes   atomic.Int64 // failures logged; the reader and the relay both do
+	task     task.Scan
+	lease    *ledger.Lease
+	plan     *plan
+	summary  *Summary
+	failed   codes.Code // of the last read that broke off
+	failures failures
 }
 
 // hopeless is a failure that no other attempt can better: the split has failed.
@@ -43,6 +42,7 @@ func (w *work) run(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(w.cfg.Stopping, cancel)()
 	result, err := w.relay(ctx, slice)
+	w.noteAll(ctx)
 	w.summary.Rows, w.summary.Records, w.summary.Dropped = result.Rows, result.Records, result.Dropped
 	return w.settle(ctx, result, err)
 }
@@ -51,6 +51,10 @@ func (w *work) run(ctx context.Context) error {
 func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], err error) {
 	if w.plan, err = w.function.plan(w.task.Name, w.task.Options); err != nil {
 		return result, &hopeless{fmt.Errorf("the pipeline file as it is now: %w", err)}
+	}
+	// No verdict: the version of the file that the split was planned for may come back.
+	if err := scanjob.SameTable(w.lease.Split().Table, w.plan.scan); err != nil {
+		return result, err
 	}
 	source := &source{name: w.plan.scan.Table.Name,
 		emit: w.emitter(), ranges: w.lease.Split().Remaining(), filter: w.plan.filter, skipLarge: w.skipLarge,
@@ -101,6 +105,8 @@ func (w *work) settle(ctx context.Context, r relay.Result[string], err error) er
 	case errors.As(err, &end):
 		w.summary.Outcome, w.summary.Reason = OutcomeFailed, err
 		return w.finish(ctx, p, err)
+	case errors.Is(err, ledger.ErrFinished): // while it was held: the scan was cancelled
+		return w.finished(ctx, w.task, w.lease.Split().Task, w.summary)
 	case err != nil:
 		w.summary.Outcome, w.summary.Reason = OutcomeReturned, err
 		if errors.Is(err, ledger.ErrLost) {
@@ -144,6 +150,9 @@ func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progre
 		w.summary.Reason = cause
 	}
 	err := w.lease.Release(ctx, p, cause)
+	if errors.Is(err, ledger.ErrFinished) {
+		return w.finished(ctx, w.task, w.lease.Split().Task, w.summary)
+	}
 	if err == nil {
 		err = w.cfg.Tasks.Publish(ctx, scanjob.Task(w.lease.Split().Task, w.task.Name, w.task.Options))
 	}

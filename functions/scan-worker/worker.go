@@ -91,7 +91,8 @@ type Summary struct {
 	ledger.Counts
 	Bytes    int64 // read, as estimated for fetch.maxBytes
 	Duration time.Duration
-	Reason   error // why it was returned, failed or void
+	Failures []Failure // what the policy has taken
+	Reason   error     // why it was returned, failed or void
 }
 
 type function struct {
@@ -174,16 +175,7 @@ func (f *function) handle(ctx context.Context, t task.Scan, s *Summary) error {
 	var held *ledger.HeldError
 	switch {
 	case errors.Is(err, ledger.ErrFinished):
-		// Its worker may have died before it told what follows.
-		next, err := f.cfg.Ledger.FollowUp(ctx, split)
-		if err == nil {
-			err = f.follow(ctx, t, next)
-		}
-		s.Outcome, s.Reason = OutcomeVoid, ledger.ErrFinished
-		if err != nil {
-			s.Outcome, s.Reason = OutcomeReturned, err
-		}
-		return err
+		return f.finished(ctx, t, split, s)
 	case errors.Is(err, ledger.ErrWaiting), errors.Is(err, ledger.ErrNotFound):
 		s.Outcome, s.Reason = OutcomeVoid, err
 		return nil
@@ -197,6 +189,20 @@ func (f *function) handle(ctx context.Context, t task.Scan, s *Summary) error {
 	s.Fence = lease.Fence()
 	w := &work{function: f, task: t, lease: lease, summary: s}
 	return w.run(ctx)
+}
+
+// finished tells again what follows a split that has ended: its worker may have died
+// before it did.
+func (f *function) finished(ctx context.Context, t task.Scan, split ledger.Task, s *Summary) error {
+	next, err := f.cfg.Ledger.FollowUp(ctx, split)
+	if err == nil {
+		err = f.follow(ctx, t, next)
+	}
+	s.Outcome, s.Reason = OutcomeVoid, ledger.ErrFinished
+	if err != nil {
+		s.Outcome, s.Reason = OutcomeReturned, err
+	}
+	return err
 }
 
 // follow publishes what is due after a split.

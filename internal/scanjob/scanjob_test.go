@@ -278,7 +278,7 @@ func finishedScan(t *testing.T) *world {
 	if _, err := w.ledger.Begin(t.Context(), "s", "plain", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.ledger.Plan(t.Context(), "s", [][]rowrange.Range{{{End: "m"}}, {{Start: "m"}}}, 0); err != nil {
+	if _, err := w.ledger.Plan(t.Context(), "s", ledger.Draft{Splits: [][]rowrange.Range{{{End: "m"}}, {{Start: "m"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, cause := range []error{nil, errors.New("no such family")} {

@@ -77,7 +77,7 @@ func repeated(t *testing.T, host string) {
 	for i := range 3 {
 		splits = append(splits, []rowrange.Range{rowrange.Closed(fmt.Sprint(i))})
 	}
-	scan, err := l.Plan(t.Context(), "s", splits, 0)
+	scan, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: splits})
 	if err != nil {
 		t.Fatal(err)
 	}

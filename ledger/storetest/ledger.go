@@ -28,6 +28,7 @@ func runLedger(t *testing.T, open func(t *testing.T) ledger.Store) {
 		"a plan larger than a request comes back":             largePlan,
 		"pipelines that share a store do not meet":            twoPipelines,
 		"a scan with a limit hands it on from split to split": limited,
+		"a cancelled scan ends whatever its workers do":       cancelledScan,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
 	}
@@ -39,7 +40,7 @@ func (f *fixture) planned(t *testing.T, l *ledger.Ledger, id string, n int, limi
 	if _, err := l.Begin(t.Context(), id, "s", nil); err != nil {
 		t.Fatal(err)
 	}
-	scan, err := l.Plan(t.Context(), id, pieces(n), limit)
+	scan, err := l.Plan(t.Context(), id, ledger.Draft{Splits: pieces(n), Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func planners(t *testing.T, f *fixture) {
 		if _, err := l.Begin(t.Context(), "s", "s", nil); err != nil {
 			return err
 		}
-		scan, err := l.Plan(t.Context(), "s", pieces(3+i), 0)
+		scan, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(3 + i)})
 		if err != nil {
 			return err
 		}
@@ -363,7 +364,7 @@ func runOnce(t *testing.T, f *fixture, faulty *Faulty, id string) {
 	})
 	var scan *ledger.Scan
 	must("plan", func() (err error) {
-		scan, err = l.Plan(t.Context(), id, pieces(2), 0)
+		scan, err = l.Plan(t.Context(), id, ledger.Draft{Splits: pieces(2)})
 		return err
 	})
 	completed := 0
@@ -409,7 +410,7 @@ func largePlan(t *testing.T, f *fixture) {
 	for i := range want {
 		want[i] = []rowrange.Range{{Start: key(i), End: key(i + 1), StartOpen: i%2 == 0, EndClosed: i%3 == 0}}
 	}
-	scan, err := l.Plan(t.Context(), "s", want, 0)
+	scan, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: want})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,110 @@
+package ledger_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
+)
+
+func TestAPlanKeepsTheTableThatItIsFor(t *testing.T) {
+	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
+	if _, err := l.Begin(t.Context(), "s", "archive", nil); err != nil {
+		t.Fatal(err)
+	}
+	const table = "projects/p/instances/i/tables/t"
+	scan, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(2, 1), Table: table, Definition: map[string]string{"emit": "1"}})
+	if err != nil || scan.Table != table || fetched(t, l).Definition["emit"] != "1" {
+		t.Fatalf("%+v, %v", scan, err)
+	}
+	if got := acquire(t, l, task(scan, 1)).Split().Table; got != table {
+		t.Errorf("the lease of a split says table %q", got)
+	}
+}
+
+// A command that goes on replaces what is known of its run; nobody else does.
+func TestARunIsRememberedUntilItsProcessEndsIt(t *testing.T) {
+	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
+	first := ledger.Run{To: "/out", IDs: true, Workers: 3, Holder: "a"}
+	if scan, err := l.BeginRun(t.Context(), "s", "archive", []byte(`{}`), first, map[string]string{"emit": "1"}); err != nil ||
+		*scan.Run != first || scan.State != ledger.ScanPlanning || scan.Definition != nil || string(scan.Request) != "{}" {
+		t.Fatalf("%+v, %v", scan, err)
+	}
+	if _, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: pieces(1, 1), Definition: map[string]string{"emit": "1"}}); err != nil {
+		t.Fatal(err)
+	}
+	second := ledger.Run{To: "/new", Before: 7, Holder: "b"}
+	if scan, err := l.BeginRun(t.Context(), "s", "archive", nil, second, map[string]string{"emit": "2"}); err != nil ||
+		*scan.Run != second || scan.Definition["emit"] != "2" || string(scan.Request) != "{}" {
+		t.Fatalf("%+v, %v", scan, err)
+	}
+	if err := l.EndRun(t.Context(), "s", "a", errors.New("late")); err != nil || *fetched(t, l).Run != second {
+		t.Errorf("the first process ends the second's run: %+v, %v", fetched(t, l).Run, err)
+	}
+	if err := l.EndRun(t.Context(), "s", "b", errors.New("denied")); err != nil || fetched(t, l).Run.Holder != "" || fetched(t, l).Run.Ended != "denied" {
+		t.Errorf("%+v, %v", fetched(t, l).Run, err)
+	}
+}
+
+func TestADeployedScanThatACommandHelpsWithStaysDeployed(t *testing.T) {
+	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
+	planned(t, l, 1, 0)
+	if scan, err := l.BeginRun(t.Context(), "s", "archive", nil, ledger.Run{Holder: "a"}, nil); err != nil || scan.Run != nil {
+		t.Errorf("%+v, %v, want no run", scan, err)
+	}
+}
+
+func TestOnlyAScanThatIsNotFinishedIsCancelled(t *testing.T) {
+	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
+	if _, err := l.Cancel(t.Context(), "s"); !errors.Is(err, ledger.ErrNotFound) {
+		t.Errorf("an unknown one: %v", err)
+	}
+	scan := planned(t, l, 1, 0)
+	finish(t, l, task(scan, 0), 1)
+	if _, err := l.Cancel(t.Context(), "s"); !errors.Is(err, ledger.ErrScanFinished) || fetched(t, l).State != ledger.ScanDone {
+		t.Errorf("a finished one: %v, and it is %s", err, fetched(t, l).State)
+	}
+	if _, err := l.Begin(t.Context(), "unplanned", "archive", nil); err != nil {
+		t.Fatal(err)
+	}
+	if scan, err := l.Cancel(t.Context(), "unplanned"); err != nil || scan.Error != ledger.Cancelled {
+		t.Errorf("one without a plan: %+v, %v", scan, err)
+	}
+	if scan, err := l.Plan(t.Context(), "unplanned", ledger.Draft{Splits: pieces(1, 1)}); err != nil || scan.State != ledger.ScanFailed {
+		t.Errorf("planned all the same: %+v, %v", scan, err)
+	}
+}
+
+// A Cancel that dies half-way leaves splits that can be read to their end.
+func TestACancelThatDiedIsGoneOnWith(t *testing.T) {
+	for crash := range 8 {
+		store := storetest.NewMemory()
+		l := ledger.New(store, "p", ledger.Options{})
+		scan := planned(t, l, 3, 0)
+		calls := 0
+		faulty := &storetest.Faulty{Store: store, Next: func(bool) storetest.Fault {
+			if calls++; calls > crash {
+				return storetest.FaultCrash
+			}
+			return storetest.FaultNone
+		}}
+		_, _ = ledger.New(faulty, "p", ledger.Options{}).Cancel(t.Context(), "s")
+		for i := range 3 {
+			if lease, err := l.Acquire(t.Context(), task(scan, i), "w"); err == nil {
+				if _, err := lease.Finish(t.Context(), at(row(10*i), 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		before := fetched(t, l)
+		switch after, err := l.Cancel(t.Context(), "s"); {
+		case before.State == ledger.ScanDone:
+			if !errors.Is(err, ledger.ErrScanFinished) {
+				t.Errorf("after a crash at call %d: %v", crash, err)
+			}
+		case err != nil || after.Error != ledger.Cancelled || after.Rows+int64(after.Failed) != 3:
+			t.Errorf("after a crash at call %d: %+v, %v", crash, after, err)
+		}
+	}
+}
