@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -54,15 +53,12 @@ var (
 	undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
 )
 
-// compileErrors translates what the checker says into what the reader can act on.
-func (env *Env) compileErrors(e pipeline.Expr, found []*cel.Error) Errors {
-	field := "a field of the record is event"
-	if env.table != nil {
-		field = "a column of the row is row.FAMILY"
-	}
+// compileErrors translates what the parser and the checker say into what the reader can
+// act on. root is nil where the expression could not be parsed.
+func (env *Env) compileErrors(e pipeline.Expr, root ast.Expr, found []*cel.Error) Errors {
 	out := make(Errors, 0, len(found))
 	for _, f := range found {
-		out = append(out, errorAt(e, f.Location, translate(f.Message, field)))
+		out = append(out, errorAt(e, f.Location, env.translate(f, root)))
 	}
 	return out
 }
@@ -72,13 +68,17 @@ func plainTypes(text string) string {
 	return strings.NewReplacer("google.protobuf.Timestamp", "timestamp", "google.protobuf.Duration", "duration", "optional_type(", "optional(").Replace(text)
 }
 
-func translate(message, field string) string {
-	message = plainTypes(message)
+func (env *Env) translate(f *cel.Error, root ast.Expr) string {
+	message := plainTypes(f.Message)
 	if m := noOverload.FindStringSubmatch(message); m != nil {
-		return overloadMessage(m[1], splitTypes(m[2]))
+		c := call{function: m[1], types: splitTypes(m[2]), table: env.table}
+		if root != nil {
+			c.args = callArgs(findNode(root, f.ExprID))
+		}
+		return c.message()
 	}
 	if m := undeclared.FindStringSubmatch(message); m != nil {
-		return undeclaredMessage(m[1], field)
+		return env.undeclaredMessage(m[1])
 	}
 	if syntax, ok := strings.CutPrefix(message, "Syntax error: "); ok {
 		return "syntax error: " + syntax + syntaxHint(syntax)
@@ -100,11 +100,15 @@ func syntaxHint(message string) string {
 	return ""
 }
 
-func undeclaredMessage(name, field string) string {
-	switch head, _, _ := strings.Cut(name, "."); head {
-	case "item":
-		return "item is known only inside a mapping that has forEach"
-	case "message":
+func (env *Env) undeclaredMessage(name string) string {
+	has, field := "mapping", "a field of the record is event"
+	if env.table != nil {
+		has, field = "scan", "a column of the row is row.FAMILY"
+	}
+	switch head, _, _ := strings.Cut(name, "."); {
+	case head == "item":
+		return "item is known only inside a " + has + " that has forEach"
+	case head == "message" && env.table == nil:
 		return "message has the fields id, publishTime, orderingKey, attributes and subscription"
 	}
 	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it: %q; %s.%s", name, name, field, name)
@@ -135,30 +139,6 @@ func splitTypes(s string) []string {
 		out = append(out, rest)
 	}
 	return out
-}
-
-// overloadMessage names the types at hand and the conversion to write.
-func overloadMessage(function string, args []string) string {
-	name := displayName(function)
-	if function == nonNull {
-		return "orValue stands after an optional value: write event.?a.orValue(…)"
-	}
-	message := fmt.Sprintf("%s does not take (%s)", name, strings.Join(args, ", "))
-	if len(args) < 2 || !slices.Contains(args, "string") {
-		if slices.Contains(args, "int") && slices.Contains(args, "double") {
-			return message + ": convert the int with double(…)"
-		}
-		return message
-	}
-	for _, t := range []string{"int", "uint", "double", "bool", "timestamp", "duration"} {
-		if slices.Contains(args, t) {
-			if function == "_+_" {
-				return fmt.Sprintf("%s: convert the %s with string(…)", message, t)
-			}
-			return fmt.Sprintf("%s: convert the text with %s(…)", message, t)
-		}
-	}
-	return message
 }
 
 // displayName turns the interpreter's _+_ into + and @in into in.
@@ -235,16 +215,11 @@ func (p *Program) overloadAtRunTime(vars *Vars, node ast.Expr) string {
 	if node == nil || node.Kind() != ast.CallKind {
 		return "an operator or function does not take a value of this type"
 	}
-	call := node.AsCall()
-	args := call.Args()
-	if call.IsMemberFunction() {
-		args = append([]ast.Expr{call.Target()}, args...)
+	c := call{function: node.AsCall().FunctionName(), args: callArgs(node), table: p.table}
+	for _, arg := range c.args {
+		c.types = append(c.types, p.typeOf(vars, arg))
 	}
-	names := make([]string, len(args))
-	for i, arg := range args {
-		names[i] = p.typeOf(vars, arg)
-	}
-	return overloadMessage(call.FunctionName(), names)
+	return c.message()
 }
 
 func findNode(root ast.Expr, id int64) ast.Expr {

@@ -91,9 +91,13 @@ type Program struct {
 // Compile parses and type-checks e. Its error is an Errors that names file, line,
 // column and place.
 func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
-	checked, issues := env.cel.Compile(e.Source)
+	parsed, issues := env.cel.Parse(e.Source)
 	if issues.Err() != nil {
-		return nil, env.compileErrors(e, issues.Errors())
+		return nil, env.compileErrors(e, nil, issues.Errors())
+	}
+	checked, issues := env.cel.Check(parsed)
+	if issues.Err() != nil {
+		return nil, env.compileErrors(e, parsed.NativeRep().Expr(), issues.Errors())
 	}
 	if env.table != nil {
 		if err := checkFamilies(e, env.table, checked.NativeRep()); err != nil {
@@ -101,6 +105,9 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 		}
 	}
 	if err := checkCalls(e, checked); err != nil {
+		return nil, err
+	}
+	if err := checkLiterals(e, checked); err != nil {
 		return nil, err
 	}
 	if err := want.check(e, checked.OutputType()); err != nil {

@@ -120,7 +120,7 @@ func TestALoadErrorNamesThePlaceAndWhatToWrite(t *testing.T) {
 	}{
 		{`event.status == PAID`, Bool, `p.yaml:7:31: write.mappings[0].rowKey: PAID is neither a variable nor a function here: to mean the text, quote it: "PAID"`},
 		{`"a" + 1`, Text, `+ does not take (string, int): convert the int with string(…)`},
-		{`"1" > 2`, Bool, `> does not take (string, int): convert the text with int(…)`},
+		{`"1" > 2`, Bool, `> does not take (string, int): write 1 without quotes`},
 		{`message.idd`, Text, `message has the fields id, publishTime`},
 		{`key("a", 1.5)`, Text, `p.yaml:7:24: write.mappings[0].rowKey: part 2 of key() is of type double`},
 		{`timestamp("2026-08-30T10:15:30Z")`, Text, `is of type timestamp, and this place takes text: convert with string(…)`},
@@ -131,7 +131,7 @@ func TestALoadErrorNamesThePlaceAndWhatToWrite(t *testing.T) {
 		{`event.a and event.b`, Bool, `(and is &&)`},
 		{`$.status`, Text, `(a field of the record is event.name)`},
 		{`1 + 1`, Bool, `is of type int, and this place takes a bool`},
-		{`pad("7", 4)`, Text, `pad() does not take (string, int): convert the text with int(…)`},
+		{`pad("7", 4)`, Text, `pad() does not take (string, int): write 7 without quotes`},
 	} {
 		env, err := NewRecordEnv(false)
 		if err != nil {

@@ -48,6 +48,7 @@ const (
 
 	RuleLeftOut    Rule = "left-out"          // an expression reads what cells leaves out
 	RuleUndeclared Rule = "undeclared-column" // a column that its family does not declare
+	RuleDecimal    Rule = "decimal-as-text"   // an order of decimals that is one of text
 )
 
 // Finding is one thing to know about a file.

@@ -16,6 +16,10 @@ func (c *checker) reads(s *pipeline.Scan, emit *mapping.Emit) {
 		c.declared(col.Pos, "scans."+s.Name+".cells.columns."+col.Family.Name, col.Family, col.Qualifier)
 	}
 	for _, p := range emit.Programs() {
+		at, number := p.DecimalOrders()
+		for i := range at {
+			c.add(Warning, RuleDecimal, at[i], p.Source().Place, "orders a decimal as text, under which 9.50 comes after 10.00: write %s, and a number to compare it with", number[i])
+		}
 		for _, r := range p.Reads() {
 			if fault := leftOut(s, r); fault != "" {
 				c.add(Error, RuleLeftOut, r.Pos, p.Source().Place, "%s", fault)

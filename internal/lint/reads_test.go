@@ -14,7 +14,7 @@ bigtable: {project: my-project, instance: my-instance}
 tables:
   orders:
     families:
-      cf: {columns: {status: string, total: int64, day: date}}
+      cf: {columns: {status: string, total: int64, day: date, price: 'decimal(10,2)'}}
       raw: {}
 scans:
   all:
@@ -92,6 +92,16 @@ func TestAColumnThatItsFamilyDoesNotDeclareIsAWarning(t *testing.T) {
 
 func TestAFamilyThatIsMisspeltIsTold(t *testing.T) {
 	if got := scanFindings(t, "emit: {x: row.cd.status}"); !strings.Contains(got, `declares no family cd; did you mean "cf"?`) {
+		t.Error(got)
+	}
+}
+
+func TestAnOrderOfDecimalsIsAWarning(t *testing.T) {
+	want := `p.yaml:12:11: warning: scans.all.when: orders a decimal as text, under which 9.50 comes after 10.00: write double(row.cf.price), and a number to compare it with [decimal-as-text]`
+	if got := scanFindings(t, `when: row.cf.price > "1000"`); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := scanFindings(t, `when: double(row.cf.price) > 1000`); got != "" {
 		t.Error(got)
 	}
 }

@@ -305,7 +305,7 @@ func TestAnEmitThatCannotWorkFailsAtLoad(t *testing.T) {
 		"row.cf.status + 1":            "convert the int with string(…)",
 		"event.status":                 "a column of the row is row.FAMILY.event",
 		"status":                       `to mean the text, quote it: "status"`,
-		"item":                         "item is known only inside a mapping that has forEach",
+		"item":                         "item is known only inside a scan that has forEach",
 		`row.cf.day + "x"`:             "convert",
 	} {
 		_, err := CompileEmit(scanOf(t, "string", "emit: {x: '"+expression+"'}"))
