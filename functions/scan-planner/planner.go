@@ -191,9 +191,6 @@ func readable(def *pipeline.Scan, req task.ScanRequest) ([]rowrange.Range, error
 	if err != nil {
 		return nil, err
 	}
-	if req.Limit < 0 || req.Parallelism < 0 {
-		return nil, errors.New("limit and parallelism are not negative")
-	}
 	if _, err := mapping.ReadFilter(def); err != nil {
 		return nil, err
 	}

@@ -243,7 +243,8 @@ func TestABadRequestIsAFailureOnRecordAndAcknowledged(t *testing.T) {
 	for request, want := range map[string]string{
 		`{"scan":"nope"}`:                                               "pipeline orders has no scan of this name; it has: all, boosted, some, keys, nightly",
 		`{"scan":"all","limti":3}`:                                      `no field "limti"`,
-		`{"scan":"all","limit":-1}`:                                     "not negative",
+		`{"scan":"all","limit":-1}`:                                     "limit is negative",
+		`{"scan":"all","scan":"some"}`:                                  "scan stands twice",
 		`{"scan":"all","rows":{}}`:                                      "neither prefixes nor ranges",
 		`{"scan":"all","rows":{"ranges":[{}]}}`:                         "rows.ranges[0] says neither start nor end",
 		`{"scan":"all","rows":{"ranges":[{"start":"b","end":"a"}]}}`:    "rows.ranges[0] holds no key",

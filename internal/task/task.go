@@ -5,13 +5,10 @@
 package task
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"strings"
 	"time"
 )
 
@@ -117,8 +114,13 @@ func DecodeScanRequest(data []byte) (ScanRequest, error) {
 	if err := decode(data, &r, &r.Version); err != nil {
 		return r, fmt.Errorf("reading a scan request: %w", err)
 	}
-	if r.Scan == "" {
+	switch {
+	case r.Scan == "":
 		return r, errors.New(`reading a scan request: it names no scan: write {"scan": "NAME"}`)
+	case r.Limit < 0:
+		return r, errors.New("reading a scan request: limit is negative: leave it out to read all rows")
+	case r.Parallelism < 0:
+		return r, errors.New("reading a scan request: parallelism is negative: leave it out for as many workers as are worth it")
 	}
 	return r, nil
 }
@@ -142,41 +144,4 @@ func DecodeScanDone(data []byte) (ScanDone, error) {
 		return d, fmt.Errorf("reading a completion event: %w", err)
 	}
 	return d, nil
-}
-
-func decode(data []byte, into any, version *int) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return explain(err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("there is something after the JSON object")
-	}
-	if *version != Version {
-		return fmt.Errorf("it is of version %d and this program reads version %d", *version, Version)
-	}
-	return nil
-}
-
-// maxFieldName bounds the field names that errors quote, in bytes.
-const maxFieldName = 100
-
-// explain keeps the data out of what the decoder says.
-func explain(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
-		return fmt.Errorf("field %s is no %s", wrong.Field, wrong.Type)
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if len(name) > maxFieldName {
-			return fmt.Errorf("it has no field whose name has %d bytes", len(name))
-		}
-		return fmt.Errorf("it has no field %s", name)
-	}
-	var at *time.ParseError
-	if errors.As(err, &at) {
-		return errors.New("since and until are times such as 2026-08-01T00:00:00Z")
-	}
-	return errors.New("it is not a JSON object of its kind")
 }
