@@ -1,0 +1,118 @@
+package task
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// decode reads one JSON object as exactly as records are read: names are case-sensitive,
+// none stands twice, none is unknown, and nothing follows.
+func decode(data []byte, into any, version *int) error {
+	d := jsontext.NewDecoder(bytes.NewReader(data))
+	if err := json.UnmarshalDecode(d, into, json.RejectUnknownMembers(true)); err != nil {
+		return explain(err)
+	}
+	if len(bytes.TrimSpace(data[d.InputOffset():])) > 0 {
+		return errors.New("there is something after the JSON object")
+	}
+	if *version != Version {
+		return fmt.Errorf("it is of version %d and this program reads version %d", *version, Version)
+	}
+	return nil
+}
+
+var errNoObject = errors.New("it is not a JSON object of its kind")
+
+// explain keeps the data out of what the decoder says.
+func explain(err error) error {
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) && errors.Is(syntax, jsontext.ErrDuplicateName) {
+		return fmt.Errorf("%s stands twice", place(syntax.JSONPointer))
+	}
+	var wrong *json.SemanticError
+	if !errors.As(err, &wrong) || wrong.JSONPointer == "" {
+		return errNoObject
+	}
+	if errors.Is(wrong, json.ErrUnknownName) {
+		return unknown(wrong)
+	}
+	return fmt.Errorf("%s takes %s%s", place(wrong.JSONPointer), kindOf(wrong.GoType), found[wrong.JSONKind])
+}
+
+// maxFieldName bounds the field names that errors quote, in bytes.
+const maxFieldName = 100
+
+func unknown(e *json.SemanticError) error {
+	name := strconv.Quote(e.JSONPointer.LastToken())
+	if len(name) > maxFieldName {
+		name = fmt.Sprintf("whose name has %d bytes", len(e.JSONPointer.LastToken()))
+	}
+	in := "it"
+	if parent := e.JSONPointer.Parent(); parent != "" {
+		in = place(parent)
+	}
+	fields := fieldNames(e.GoType)
+	if len(fields) == 0 {
+		return fmt.Errorf("%s has no field %s: it has none", in, name)
+	}
+	return fmt.Errorf("%s has no field %s: use %s", in, name, strings.Join(fields, ", "))
+}
+
+// place writes a pointer as the documentation does: rows.ranges[0].start. Its names are
+// those of fields.
+func place(p jsontext.Pointer) string {
+	var b strings.Builder
+	for name := range p.Tokens() {
+		if _, err := strconv.Atoi(name); err == nil {
+			b.WriteString("[" + name + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(name)
+	}
+	return b.String()
+}
+
+// fieldNames are the fields of a struct in their order, those of the version left out:
+// nobody writes it.
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "v" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func kindOf(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return "a time such as 2026-08-01T00:00:00Z"
+	case t.Kind() == reflect.String:
+		return "text"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Slice:
+		return "a list"
+	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
+		return "a whole number"
+	}
+	return "an object"
+}
+
+// found says what is there instead, where that is another kind.
+var found = map[jsontext.Kind]string{
+	'n': ", not null", 't': ", not true", 'f': ", not false", '{': ", not an object", '[': ", not a list",
+}
