@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/file"
@@ -21,9 +23,15 @@ func ledgerLocation(pipelineName string, get func(string) string) (ledger.Locati
 	return ledger.ParseLocation(where)
 }
 
-// openLedger opens the ledger, which it makes where there is none. The caller closes it.
+// openLedger opens the ledger, which it makes where there is none: also its directory,
+// where that is the default one. The caller closes it.
 func openLedger(ctx context.Context, pipelineName string, get func(string) string) (*ledger.Ledger, func() error, error) {
 	return withLedger(ctx, pipelineName, get, func(path string) (ledger.Store, error) {
+		if get(ledgerVariable) == "" {
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				return nil, fmt.Errorf("creating the ledger's directory: %w; %s=file:PATH names another place for it", err, ledgerVariable)
+			}
+		}
 		store, err := file.Open(ctx, path)
 		if err != nil {
 			return nil, fmt.Errorf("%w; %s=file:PATH names another place for it", err, ledgerVariable)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"sync"
 
@@ -136,6 +137,45 @@ func (f *File) claim(path string) error {
 		return ErrHoldsData
 	}
 	return nil
+}
+
+// Whole returns how many whole lines the file holds, which it reads to its end; 0 for a
+// device or a pipe.
+func (f *File) Whole() (int64, error) {
+	if !f.regular {
+		return 0, nil
+	}
+	n, err := countLines(io.NewSectionReader(f.file, 0, math.MaxInt64))
+	if err != nil {
+		return n, fmt.Errorf("counting the lines of the output: %w", err)
+	}
+	return n, nil
+}
+
+// IsRegular reports whether the file keeps what is written to it.
+func (f *File) IsRegular() bool { return f.regular }
+
+// WholeLines returns how many whole lines there are in the file at path.
+func WholeLines(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("counting the lines of the output: %w", err)
+	}
+	n, err := countLines(f)
+	return n, errors.Join(err, f.Close())
+}
+
+func countLines(r io.Reader) (n int64, err error) {
+	buf := make([]byte, 256<<10)
+	for {
+		read, err := r.Read(buf)
+		n += int64(bytes.Count(buf[:read], []byte{'\n'}))
+		if err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+	}
 }
 
 // IsNew reports whether there was no such file before.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"google.golang.org/grpc/codes"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
@@ -87,7 +88,11 @@ func size(m *pubsub.Message) int {
 // failure keeps the service's text, which may quote a message, out of the error. A
 // refusal is no verdict on one record: the messages of a request share it.
 func (p *PubSub) failure(err error) error {
-	return fmt.Errorf("publishing to topic %s: %w", p.topic.ID(), retry.Bare(retry.Classify(err).Code))
+	code := retry.Classify(err).Code
+	if code == codes.NotFound {
+		return fmt.Errorf("publishing to %s, which does not exist: %w", p.topic, retry.Bare(code))
+	}
+	return fmt.Errorf("publishing to %s: %w", p.topic, retry.Bare(code))
 }
 
 // resume lets a key go on: the publisher stops one at its first failure, and what

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -100,7 +101,7 @@ func TestATopicThatIsNotThereFailsEveryRecordAndRejectsNone(t *testing.T) {
 		errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte("secret"), OrderingKey: "k"}, {Key: "b", Body: []byte("secret")}})
 		for i, err := range errs {
 			var rejected *relay.Rejected
-			if err == nil || errors.As(err, &rejected) || retry.Classify(err).Code != codes.NotFound || !strings.Contains(err.Error(), "topic out") {
+			if err == nil || errors.As(err, &rejected) || retry.Classify(err).Code != codes.NotFound || !strings.Contains(err.Error(), "projects/p/topics/out, which does not exist") {
 				t.Errorf("record %d: %v", i, err)
 			}
 		}
@@ -192,6 +193,34 @@ func contents(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+func TestWholeLinesAreCountedBeforeAnythingIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	for text, want := range map[string]int64{"": 0, "a": 0, "a\n": 1, "a\nb\nhalf": 2, strings.Repeat("0123456789\n", 100_000): 100_000} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := sink.Open(path, sink.Continue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Whole(); err != nil || got != want || !f.IsRegular() {
+			t.Errorf("%d bytes: %d lines, %v, want %d", len(text), got, err, want)
+		}
+		if got, err := sink.WholeLines(path); err != nil || got != want {
+			t.Errorf("%d bytes by its name: %d lines, %v, want %d", len(text), got, err, want)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if after, err := os.ReadFile(path); err != nil || string(after) != text {
+			t.Errorf("counting has changed the file: %d bytes, %v", len(after), err)
+		}
+	}
+	if _, err := sink.WholeLines(path + "-"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of no file: %v", err)
+	}
 }
 
 func TestAFileThatHoldsDataIsLeftAlone(t *testing.T) {

@@ -51,16 +51,21 @@ type Store struct {
 }
 
 // Open returns the store in the file at path, which it creates where it is not
-// there, with its directory. Only the owner can read it: it holds row keys.
+// there, in a directory that is. Only the owner can read it: it holds row keys.
 func Open(ctx context.Context, path string) (*Store, error) {
 	s := &Store{path: path, turn: make(chan struct{}, 1)}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("creating the ledger's directory: %w", err)
+	if dir := filepath.Dir(path); isMissing(dir) {
+		return nil, fmt.Errorf("creating the ledger %s: its directory %s does not exist", path, dir)
 	}
 	if err := s.transact(ctx, true, prepare); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+func isMissing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // OpenToRead returns the store in the file at path, which it neither creates nor
@@ -266,7 +271,10 @@ func (s *Store) open(ctx context.Context, writable bool) (*bbolt.DB, error) {
 		if err == nil {
 			return db, nil
 		}
-		if !errors.Is(err, bolterrors.ErrTimeout) {
+		switch {
+		case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+			return nil, fmt.Errorf("opening the ledger %s: the file is no ledger (%w)", s.path, err)
+		case !errors.Is(err, bolterrors.ErrTimeout):
 			return nil, fmt.Errorf("opening the ledger %s: %w", s.path, err)
 		}
 		wait := time.NewTimer(lockWait/2 + rand.N(lockWait))

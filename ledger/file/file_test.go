@@ -22,7 +22,7 @@ import (
 )
 
 func TestFileIsAStore(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "new", "ledger.db")
+	path := filepath.Join(t.TempDir(), "ledger.db")
 	storetest.Run(t, func(t *testing.T) ledger.Store { return open(t, path) })
 }
 
@@ -274,11 +274,26 @@ func TestAFileInTheLedgersPlaceIsAnError(t *testing.T) {
 
 func TestAFileOfAnotherKindIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	if err := os.WriteFile(path, []byte(strings.Repeat("not a ledger", 10_000)), 0o600); err != nil {
-		t.Fatal(err)
+	for _, times := range []int{1, 10_000} {
+		if err := os.WriteFile(path, []byte(strings.Repeat("not a ledger", times)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for doing, open := range map[string]func(context.Context, string) (*Store, error){"opening": Open, "reading": OpenToRead} {
+			if _, err := open(t.Context(), path); err == nil || !strings.Contains(err.Error(), path+": the file is no ledger") {
+				t.Errorf("%s: %v, want an error that names the file and says that it is none", doing, err)
+			}
+		}
 	}
-	if _, err := Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("opening: %v, want an error that names the file", err)
+}
+
+// What is misspelt must not make directories.
+func TestADirectoryThatIsMissingIsAnErrorThatNamesIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	if _, err := Open(t.Context(), filepath.Join(dir, "ledger.db")); err == nil || !strings.Contains(err.Error(), "its directory "+dir+" does not exist") {
+		t.Errorf("opening: %v", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory: %v, want none", err)
 	}
 }
 
@@ -290,6 +305,9 @@ func TestReadingMakesNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory: %v, want none", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
 	}
 	if err := increment(t.Context(), open(t, path)); err != nil {
 		t.Fatal(err)
@@ -357,13 +375,10 @@ func TestADatabaseOfNothingIsNoLedgerYetAndOneOfOtherThingsIsAnError(t *testing.
 }
 
 func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "new", "ledger.db")
+	path := filepath.Join(t.TempDir(), "ledger.db")
 	open(t, path)
-	for _, p := range []string{path, filepath.Dir(path)} {
-		info, err := os.Stat(p)
-		if err != nil || info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s: mode %v, %v, want nothing for others", p, info.Mode(), err)
-		}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
+		t.Errorf("mode %v, %v, want nothing for others", info.Mode(), err)
 	}
 }
 
