@@ -36,7 +36,54 @@ func checkCron(s string) error {
 			}
 		}
 	}
+	if !everDue(fields) {
+		return fmt.Errorf("%q is never due: no month of it has such a day", s)
+	}
 	return nil
+}
+
+// longest are the days that a month has at most.
+var longest = []int{1: 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
+
+// everDue reports whether some month of a schedule has one of its days. As in cron, a day
+// of the week suffices where both fields of days are restricted.
+func everDue(fields []string) bool {
+	if !strings.HasPrefix(fields[4], "*") {
+		return true
+	}
+	for month := 1; month <= 12; month++ {
+		for day := 1; cronFields[3].has(fields[3], month) && day <= longest[month]; day++ {
+			if cronFields[2].has(fields[2], day) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// has reports whether a number is in a field that was checked.
+func (f cronField) has(field string, n int) bool {
+	for part := range strings.SplitSeq(field, ",") {
+		span, stepText, stepped := strings.Cut(part, "/")
+		low, high, step := f.low, f.high, 1
+		if span != "*" {
+			first, last, ranged := strings.Cut(span, "-")
+			low, _ = f.number(first)
+			switch {
+			case ranged:
+				high, _ = f.number(last)
+			case !stepped:
+				high = low
+			}
+		}
+		if stepped {
+			step, _ = strconv.Atoi(stepText)
+		}
+		if n >= low && n <= high && (n-low)%step == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (f cronField) check(part string) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -173,6 +174,9 @@ func printResources(p *printer, file string, r *lint.Resources) {
 	for _, topic := range r.Topics {
 		p.printf("%s: topic %s\n", file, topic)
 	}
+	for _, topic := range r.Outputs {
+		p.printf("%s: topic %s: not the pipeline's own, records are sent there\n", file, topic)
+	}
 	for _, s := range r.Subscriptions {
 		p.printf("%s: subscription %s: %s\n", file, s.ID, describe(&s))
 	}
@@ -188,7 +192,7 @@ func describe(s *lint.Subscription) string {
 	} else {
 		text += "pushes to " + s.Service
 	}
-	text += fmt.Sprintf(", deadline %s, kept %s", s.AckDeadline, s.Retention)
+	text += fmt.Sprintf(", deadline %s, kept %s", s.AckDeadline, days(s.Retention))
 	if s.MaxBackoff > 0 {
 		text += fmt.Sprintf(", again after %s to %s", s.MinBackoff, s.MaxBackoff)
 	}
@@ -199,4 +203,13 @@ func describe(s *lint.Subscription) string {
 		text += ", ordered"
 	}
 	return text
+}
+
+// days prints a time that messages are kept.
+func days(d lint.Duration) string {
+	const day = 24 * time.Hour
+	if t := time.Duration(d); t >= day && t%day == 0 {
+		return plural(int(t/day), "day")
+	}
+	return plural(int(time.Duration(d).Minutes()), "minute")
 }

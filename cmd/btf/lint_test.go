@@ -9,10 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
-	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 )
 
 // run runs a command of btf to its end.
@@ -114,8 +112,8 @@ func TestLintPrintsGrantsAndResourcesWhenAsked(t *testing.T) {
 		"f.yaml: grant write: roles/bigtable.user on table projects/my-project/instances/my-instance/tables/counts: writes rows\n",
 		"f.yaml: service counters-write: function write, handler 270s, service 290s\n",
 		"f.yaml: topic counters-events\n",
-		"f.yaml: subscription counters-events: of counters-events, pushes to counters-write, deadline 300s, kept 604800s, again after 10s to 300s, 100 attempts, then to counters-undelivered, ordered\n",
-		"f.yaml: subscription counters-undelivered: of counters-undelivered, to pull, deadline 600s, kept 2678400s\n",
+		"f.yaml: subscription counters-events: of counters-events, pushes to counters-write, deadline 300s, kept 7 days, again after 10s to 300s, 100 attempts, then to counters-undelivered, ordered\n",
+		"f.yaml: subscription counters-undelivered: of counters-undelivered, to pull, deadline 600s, kept 31 days\n",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no line %q in\n%s", want, stdout)
@@ -209,20 +207,6 @@ func TestExamplesHaveNoErrors(t *testing.T) {
 	}
 	if stdout, _, err := run(t, append([]string{"lint"}, files...)...); err != nil {
 		t.Errorf("%v\n%s", err, stdout)
-	}
-}
-
-// The subscription that local deployments have is the one that is deployed.
-func TestLocalEventsAreDeliveredAsDeployed(t *testing.T) {
-	loaded, findings := loadPipeline("f", []byte(strings.Replace(counters, "FORMAT", "json", 1)))
-	if loaded == nil {
-		t.Fatal(findings.Err())
-	}
-	local, deployed := localcloud.Events("counters"), loaded.Report.Resources.Subscriptions[0]
-	if local.ID != deployed.ID || local.Topic != deployed.Topic || local.MaxAttempts != deployed.MaxAttempts || local.DeadLetterTopic != deployed.DeadLetterTopic ||
-		local.AckDeadline != time.Duration(deployed.AckDeadline) || local.Retention != time.Duration(deployed.Retention) ||
-		local.MinBackoff != time.Duration(deployed.MinBackoff) || local.MaxBackoff != time.Duration(deployed.MaxBackoff) {
-		t.Errorf("local %+v, deployed %+v", local, deployed)
 	}
 }
 

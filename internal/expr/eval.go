@@ -57,7 +57,7 @@ func (w Want) holds(v any) bool {
 	case bool:
 		return w == Bool || w == Key
 	case string:
-		return w == Text || w == Key
+		return w == Text || w == Key || w == Attribute
 	case time.Time:
 		return w == Timestamp || w == Key
 	case []any:

@@ -33,7 +33,8 @@ const (
 	Text
 	Timestamp
 	List
-	Key // what can be a row key: text, bytes, or a number under a numeric key encoding
+	Key       // what can be a row key: text, bytes, or a number under a numeric key encoding
+	Attribute // text too: it is all that an attribute of Pub/Sub can be
 )
 
 // Env is the vocabulary that expressions of one kind of place share.
@@ -149,7 +150,7 @@ func (w Want) check(e pipeline.Expr, t *cel.Type) error {
 	switch w {
 	case Bool:
 		ok = t.Kind() == cel.BoolKind
-	case Text:
+	case Text, Attribute:
 		ok = t.Kind() == cel.StringKind
 	case Timestamp:
 		ok = t.Kind() == cel.TimestampKind
@@ -181,6 +182,8 @@ func (w Want) String() string {
 		return "a list"
 	case Key:
 		return "text or another scalar"
+	case Attribute:
+		return "text, which is all that an attribute of Pub/Sub can be"
 	}
 	return "any value"
 }
@@ -188,7 +191,7 @@ func (w Want) String() string {
 // hint says how to convert from the CEL type named.
 func (w Want) hint(from string) string {
 	switch {
-	case w == Text && (from == "int" || from == "uint" || from == "double" || from == "bool" || from == "timestamp"):
+	case (w == Text || w == Attribute) && (from == "int" || from == "uint" || from == "double" || from == "bool" || from == "timestamp"):
 		return ": convert with string(…)"
 	case w == Timestamp && from == "string":
 		return ": convert with timestamp(…)"

@@ -140,7 +140,7 @@ func (g *granter) deadLetters(who Principal) {
 }
 
 func (g *granter) ledger(who Principal) {
-	g.add(who, roleLedger, "database", ledgerDatabase, "remembers progress; on condition that it is this database")
+	g.add(who, roleLedger, "database", ledgerDatabase, "remembers progress; an IAM condition can restrict it to this database")
 }
 
 func (g *granter) scans() {
@@ -155,7 +155,9 @@ func (g *granter) scans() {
 	for _, s := range g.p.Scans {
 		g.table(ScanPlanner, roleBigtableReader, s.Table, "samples row keys")
 		g.table(ScanWorker, roleBigtableReader, s.Table, "reads rows")
-		g.sink(ScanWorker, s.To, "scan "+s.Name)
+		if s.To.Served() == nil {
+			g.sink(ScanWorker, s.To, "scan "+s.Name)
+		}
 		if s.OnFailure == pipeline.PolicyDeadLetter {
 			g.deadLetters(ScanWorker)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -85,6 +86,33 @@ deployer roles/run.admin orders-write
 `
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestATopicOfAnotherProjectIsNamedInFull(t *testing.T) {
+	l, findings := Load(fmt.Appendf(nil, scanRig, "    to: {pubsub: {topic: projects/other/topics/out}}\n"), pipeline.Options{File: "p.yaml"})
+	if l == nil {
+		t.Fatal(findings.Err())
+	}
+	publisher := Grant{ScanWorker, rolePublisher, Target{"topic", "projects/other/topics/out"}, "scan all publishes there"}
+	if !slices.Contains(l.Report.Grants, publisher) {
+		t.Errorf("no grant on the topic: %v", l.Report.Grants)
+	}
+	if r := l.Report.Resources; !slices.Equal(r.Outputs, []string{"projects/other/topics/out"}) || slices.Contains(r.Topics, "out") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A role for a sink that nothing serves is a role that nobody uses.
+func TestASinkThatIsNotServedNeedsNoRole(t *testing.T) {
+	l, findings := Load(fmt.Appendf(nil, scanRig, "    to: {gcs: {bucket: my-archive}}\n"), pipeline.Options{File: "p.yaml"})
+	if l == nil {
+		t.Fatal(findings.Err())
+	}
+	for _, g := range l.Report.Grants {
+		if g.On.Kind == "bucket" {
+			t.Error(g)
+		}
 	}
 }
 

@@ -24,6 +24,9 @@ type Resources struct {
 	Topics        []string       `json:"topics"` // ids
 	Subscriptions []Subscription `json:"subscriptions"`
 	Schedules     []Schedule     `json:"schedules"`
+	// Outputs are topics that records are sent to. They are not the pipeline's own, and
+	// named as in the file: an id, or projects/PROJECT/topics/ID.
+	Outputs []string `json:"outputs,omitempty"`
 }
 
 // Service is one function on Cloud Run. It runs as the service account of the same id.
@@ -100,6 +103,7 @@ func resources(p *pipeline.Pipeline) Resources {
 	}
 	r.kept()
 	r.schedules()
+	r.outputs()
 	return r.out
 }
 
@@ -181,6 +185,22 @@ func (r *deriver) schedules() {
 			r.out.Schedules = append(r.out.Schedules, Schedule{
 				ID: r.id("scan-" + s.Name), Cron: s.Schedule.Cron, TimeZone: s.Schedule.TimeZone, Service: r.id(string(ScanPlanner)), Scan: s.Name,
 			})
+		}
+	}
+}
+
+// outputs adds the topics of sinks, each once.
+func (r *deriver) outputs() {
+	var sinks []pipeline.Sink
+	for _, s := range r.p.Scans {
+		sinks = append(sinks, s.To)
+	}
+	for _, c := range r.p.Changes {
+		sinks = append(sinks, c.To)
+	}
+	for _, s := range sinks {
+		if s.PubSub != nil && !slices.Contains(r.out.Outputs, s.PubSub.Topic) {
+			r.out.Outputs = append(r.out.Outputs, s.PubSub.Topic)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func CompileEmit(s *pipeline.Scan) (*Emit, error) {
 	}
 	if sink := s.To.PubSub; sink != nil {
 		e.orderBy = c.compile(sink.OrderBy, expr.Key)
-		e.attributes = c.outputFields(sink.Attributes, expr.Text, nil)
+		e.attributes = c.outputFields(sink.Attributes, expr.Attribute, nil)
 	}
 	if err := c.err(); err != nil {
 		return nil, err

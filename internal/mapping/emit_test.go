@@ -318,6 +318,23 @@ func TestAnEmitThatCannotWorkFailsAtLoad(t *testing.T) {
 	}
 }
 
+func TestAnAttributeThatIsNoTextSaysWhyItMustBe(t *testing.T) {
+	const to = "to: {pubsub: {topic: out, attributes: {k: ATTRIBUTE}}}"
+	const want = "scans.all.to.pubsub.attributes.k: is of type int, and this place takes text, which is all that an attribute of Pub/Sub can be: convert with string(…)"
+	if _, err := CompileEmit(scanOf(t, "string", strings.Replace(to, "ATTRIBUTE", "row.cf.total", 1))); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	for attribute, want := range map[string]string{
+		"string(row.cf.total)": "5",
+		"row.cf.doc.n":         "scans.all.to.pubsub.attributes.k: is int, and this place takes text, which is all",
+	} {
+		outs, err := emitOf(t, "string", strings.Replace(to, "ATTRIBUTE", attribute, 1)).Row(rowOf("k", "cf:total", be(5), "cf:doc", `{"n":1}`))
+		if err != nil && !strings.Contains(err.Error(), want) || err == nil && outs[0].Attributes["k"] != want {
+			t.Errorf("%s: %v, %v", attribute, outs, err)
+		}
+	}
+}
+
 func TestTheWholeRowPrintsEveryCell(t *testing.T) {
 	e := emitOf(t, "string", "")
 	row := rowOf("k", "cf:total", be(5), "cf:total", be(4), "cf:raw", "ab", "cf:\xff", "x", "totals:n", be(9), "new:q", "v")
