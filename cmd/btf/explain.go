@@ -1,15 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 func explainCommand() *cobra.Command {
@@ -84,7 +87,7 @@ func (e *explainer) load(file string) (*pipetest.Suite, error) {
 		return nil, findings.Err()
 	}
 	if loaded.Write == nil {
-		return nil, fmt.Errorf("%s: no write section, so that no message comes to it", file)
+		return nil, fmt.Errorf("%s: no write section, so that no message comes to it%s", file, scansHint(loaded.Pipeline))
 	}
 	return suiteOf(loaded)
 }
@@ -97,7 +100,10 @@ func (e *explainer) message(from string) (_ *push.Message, bare bool, err error)
 	} else {
 		body, err = os.ReadFile(from)
 	}
-	if err != nil {
+	switch {
+	case err != nil && looksLikeJSON(from):
+		return nil, false, errors.New("MESSAGE is a file, or - for stdin, and not the message itself: write it to one, or pipe it in, as in echo '{…}' | btf explain FILE -")
+	case err != nil:
 		return nil, false, fmt.Errorf("reading the message: %w", err)
 	}
 	m, isPush, err := push.ParseBody(body)
@@ -108,4 +114,18 @@ func (e *explainer) message(from string) (_ *push.Message, bare bool, err error)
 		return pipetest.DefaultMessage(body), true, nil
 	}
 	return &m, false, nil
+}
+
+// looksLikeJSON reports whether a text begins as an object or a list does.
+func looksLikeJSON(text string) bool {
+	text = strings.TrimSpace(text)
+	return strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")
+}
+
+// scansHint says how to see what a scan makes of a row.
+func scansHint(p *pipeline.Pipeline) string {
+	if len(p.Scans) == 0 {
+		return ""
+	}
+	return "; to see what scan " + p.Scans[0].Name + " makes of a row, write an entry of tests with row, and run btf test"
 }

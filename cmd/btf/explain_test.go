@@ -76,6 +76,20 @@ record 0, 4 bytes: rejected: invalid JSON at offset 0; onFailure is dead-letter
 	}
 }
 
+func TestExplainSaysWhatItsArgumentsAre(t *testing.T) {
+	in(t, map[string]string{"f.yaml": tested, "scans.yaml": scanFile})
+	for _, c := range []struct{ file, message, want string }{
+		{"f.yaml", `{"type":"order"}`, "MESSAGE is a file, or - for stdin, and not the message itself"},
+		{"f.yaml", ` [{"type":"order"}]`, "MESSAGE is a file, or - for stdin"},
+		{"f.yaml", "missing.json", "reading the message: open missing.json"},
+		{"scans.yaml", "f.yaml", "no write section, so that no message comes to it; to see what scan ids makes of a row, write an entry of tests with row, and run btf test"},
+	} {
+		if _, _, err := run(t, "explain", c.file, c.message); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %s", c.file, c.message, err, c.want)
+		}
+	}
+}
+
 func TestExplainWritesATestThatPasses(t *testing.T) {
 	in(t, map[string]string{"f.yaml": tested})
 	for i, message := range []string{

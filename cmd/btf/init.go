@@ -67,7 +67,8 @@ func firstPipeline(name string) (string, error) {
 	return "", fmt.Errorf("NAME: %q is no pipeline name: 2 to 17 lower-case letters, digits and dashes, a letter first and no dash last", name)
 }
 
-const firstFile = `# Orders from Pub/Sub, a row each in Bigtable: the newest state of every order.
+const firstFile = `# Orders from Pub/Sub, a row each in Bigtable: the newest state of every order. And a
+# scan of them.
 version: 1
 name: NAME
 bigtable: {project: my-project, instance: my-instance}
@@ -94,6 +95,15 @@ write:
               total: int(event.total_cents)
   onFailure: dead-letter                        # what can never be written goes to NAME-dead-letter
 
+scans:
+  paid:                                         # a record for each order that is paid: btf scan -f NAME.yaml paid --to -
+    table: orders
+    when: row.cf.?status.orValue("") == "PAID"
+    emit:
+      order: rowKey
+      total: row.cf.?total                      # left out where the row has none
+    to: {log: {}}                               # or to a topic: {pubsub: {topic: paid-orders}}
+
 tests:
   - name: an order is one row
     message:
@@ -108,4 +118,10 @@ tests:
   - name: an order without a customer is refused
     message: {data: {id: a-1, status: PAID, total_cents: 1250, updated_at: "2026-08-30T10:15:30.123Z"}}
     expect: {rejected: [{mapping: order, at: rowKey, error: "no such key: customer"}]}
+  - name: a paid order is a record
+    row: {scan: paid, key: order#acme#a-1, cells: {cf: {status: PAID, total: 1250}}}
+    expect: {records: [{order: order#acme#a-1, total: 1250}]}
+  - name: an open order is none
+    row: {scan: paid, key: order#acme#a-2, cells: {cf: {status: OPEN, total: 300}}}
+    expect: {records: []}
 `

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ func TestInitWritesAFileThatLintHasNothingAgainst(t *testing.T) {
 		t.Fatalf("%v: %q", err, stdout)
 	}
 	stdout, _, err = run(t, "lint", "orders.yaml")
-	if want := "orders.yaml:17:7: mapping order: no-op: a second delivery changes nothing\n"; err != nil || stdout != want {
+	if want := "orders.yaml:18:7: mapping order: no-op: a second delivery changes nothing\n"; err != nil || stdout != want {
 		t.Errorf("%v: %q, want %q", err, stdout, want)
 	}
 }
@@ -33,13 +34,30 @@ func TestInitWritesTestsThatPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loaded.Pipeline.Tests) != 2 {
+	if len(loaded.Pipeline.Tests) != 4 {
 		t.Errorf("%d tests", len(loaded.Pipeline.Tests))
 	}
 	for _, test := range loaded.Pipeline.Tests {
 		for _, problem := range suite.Run(test) {
 			t.Errorf("%s: %s: %s\n%s", problem.Pos, test.Name, problem.Text, strings.Join(problem.Lines, "\n"))
 		}
+	}
+}
+
+// What the file's comment says to run is what runs.
+func TestTheScanOfAFirstFileRuns(t *testing.T) {
+	s := newScanTable(t, 4)
+	text, err := firstPipeline("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	stderr, err := s.scan(t.Context(), scanner{name: "paid", to: "-", stdout: &out})
+	if err != nil || strings.Count(out.String(), `{"order":"k000`) != 4 {
+		t.Errorf("%v\n%s%s", err, stderr, out.String())
 	}
 }
 
