@@ -181,7 +181,11 @@ func printResources(p *printer, file string, r *lint.Resources) {
 		p.printf("%s: subscription %s: %s\n", file, s.ID, describe(&s))
 	}
 	for _, s := range r.Schedules {
-		p.printf("%s: schedule %s: %q in %s, calls %s\n", file, s.ID, s.Cron, s.TimeZone, s.Service)
+		what := "calls " + s.Service
+		if s.Topic != "" {
+			what = fmt.Sprintf("publishes %s to topic %s", s.Message, s.Topic)
+		}
+		p.printf("%s: schedule %s: %q in %s, %s\n", file, s.ID, s.Cron, s.TimeZone, what)
 	}
 }
 

@@ -119,6 +119,20 @@ func TestLintPrintsGrantsAndResourcesWhenAsked(t *testing.T) {
 			t.Errorf("no line %q in\n%s", want, stdout)
 		}
 	}
+	scan := scansOnly + "  other: {table: orders, schedule: {cron: '0 3 * * *'}, to: {pubsub: {topic: projects/other/topics/out}}}\n"
+	in(t, map[string]string{"f.yaml": strings.Replace(counters, "FORMAT", "json", 1), "s.yaml": scan})
+	if stdout, _, err = run(t, "lint", "--grants", "--resources", "s.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"s.yaml: grant scan-worker: roles/pubsub.publisher on topic projects/other/topics/out: scan other publishes there\n",
+		"s.yaml: topic projects/other/topics/out: not the pipeline's own, records are sent there\n",
+		"s.yaml: schedule orders-scan-other: \"0 3 * * *\" in Etc/UTC, publishes {\"scan\":\"other\",\"scheduled\":true} to topic orders-scan-requests\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no line %q in\n%s", want, stdout)
+		}
+	}
 	if plain, _, _ := run(t, "lint", "f.yaml"); strings.Contains(plain, "grant") || strings.Contains(plain, "topic") {
 		t.Errorf("unasked:\n%s", plain)
 	}

@@ -22,6 +22,8 @@ const (
 	Scheduler   Principal = "scheduler"    // the account that Cloud Scheduler's requests carry
 	PubSubAgent Principal = "pubsub-agent" // service-NUMBER@gcp-sa-pubsub.iam.gserviceaccount.com
 	Deployer    Principal = "deployer"     // who applies Terraform
+
+	SchedulerAgent Principal = "scheduler-agent" // service-NUMBER@gcp-sa-cloudscheduler.iam.gserviceaccount.com
 )
 
 // Target is what a role is granted on. Name is the resource's id or, of tables and
@@ -84,7 +86,7 @@ func grants(p *pipeline.Pipeline) []Grant {
 	})
 }
 
-var principals = []Principal{Write, ScanPlanner, ScanWorker, Changes, Pusher, Scheduler, PubSubAgent, Deployer}
+var principals = []Principal{Write, ScanPlanner, ScanWorker, Changes, Pusher, Scheduler, SchedulerAgent, PubSubAgent, Deployer}
 
 func (g *granter) add(who Principal, role, kind, name, why string) {
 	g.out = append(g.out, Grant{who, role, Target{kind, name}, why})
@@ -219,6 +221,10 @@ func (g *granter) delivery(r Resources) {
 		}
 	}
 	for _, s := range r.Schedules {
+		if s.Topic != "" {
+			g.add(SchedulerAgent, rolePublisher, "topic", s.Topic, "starts "+s.ID+"; its own role, roles/cloudscheduler.serviceAgent, has this already")
+			continue
+		}
 		g.add(Scheduler, roleInvoker, "service", s.Service, "starts "+s.ID)
 		g.add(Deployer, roleActAs, "serviceAccount", g.own(string(Scheduler)), "makes schedules that call with its token")
 	}

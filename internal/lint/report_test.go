@@ -103,6 +103,22 @@ func TestATopicOfAnotherProjectIsNamedInFull(t *testing.T) {
 	}
 }
 
+// The planner names a scan by what Pub/Sub says of its request, so that a POST would start
+// none; and the message must be one that it reads.
+func TestAScheduledScanIsStartedByAMessage(t *testing.T) {
+	l, findings := Load(fmt.Appendf(nil, scanRig, "    schedule: {cron: '0 3 * * *'}\n    to: {log: {}}\n"), pipeline.Options{File: "p.yaml"})
+	if l == nil {
+		t.Fatal(findings.Err())
+	}
+	s := l.Report.Resources.Schedules
+	if len(s) != 1 || s[0].Service != "" || !slices.Contains(l.Report.Resources.Topics, s[0].Topic) {
+		t.Fatalf("%+v", s)
+	}
+	if s[0].Message != `{"scan":"all","scheduled":true}` {
+		t.Error(s[0].Message)
+	}
+}
+
 // A role for a sink that nothing serves is a role that nobody uses.
 func TestASinkThatIsNotServedNeedsNoRole(t *testing.T) {
 	l, findings := Load(fmt.Appendf(nil, scanRig, "    to: {gcs: {bucket: my-archive}}\n"), pipeline.Options{File: "p.yaml"})
@@ -119,7 +135,7 @@ func TestASinkThatIsNotServedNeedsNoRole(t *testing.T) {
 func TestEveryAccountHasAnIDThatGoogleTakes(t *testing.T) {
 	// Service accounts have 6 to 30 characters, pipelines at most 17.
 	for _, p := range principals {
-		if n := 17 + 1 + len(p); p != PubSubAgent && n > 30 {
+		if n := 17 + 1 + len(p); p != PubSubAgent && p != SchedulerAgent && n > 30 {
 			t.Errorf("the account of %s can have %d characters", p, n)
 		}
 	}

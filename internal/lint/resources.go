@@ -52,13 +52,17 @@ type Subscription struct {
 	Ordered         bool     `json:"ordered,omitempty"`
 }
 
-// Schedule is a job of Cloud Scheduler: a POST to a service with an OIDC token.
+// Schedule is a job of Cloud Scheduler: a tick is a POST to a service with an OIDC token;
+// what starts a scan is a message to a topic, for the planner names a scan by what Pub/Sub
+// says of its request.
 type Schedule struct {
 	ID       string `json:"id"`
 	Cron     string `json:"cron"`
 	TimeZone string `json:"timeZone"`
-	Service  string `json:"service"`
-	Scan     string `json:"scan,omitempty"` // the scan to start; empty for a tick
+	Service  string `json:"service,omitempty"`
+	Scan     string `json:"scan,omitempty"`    // the scan to start; empty for a tick
+	Topic    string `json:"topic,omitempty"`   // of the message that starts it
+	Message  string `json:"message,omitempty"` // its body
 }
 
 const (
@@ -183,7 +187,8 @@ func (r *deriver) schedules() {
 	for _, s := range r.p.Scans {
 		if s.Schedule != nil {
 			r.out.Schedules = append(r.out.Schedules, Schedule{
-				ID: r.id("scan-" + s.Name), Cron: s.Schedule.Cron, TimeZone: s.Schedule.TimeZone, Service: r.id(string(ScanPlanner)), Scan: s.Name,
+				ID: r.id("scan-" + s.Name), Cron: s.Schedule.Cron, TimeZone: s.Schedule.TimeZone,
+				Scan: s.Name, Topic: r.id("scan-requests"), Message: fmt.Sprintf(`{"scan":%q,"scheduled":true}`, s.Name),
 			})
 		}
 	}
