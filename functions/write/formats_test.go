@@ -103,6 +103,26 @@ func TestCloudEventsBecomeRowsAndFailedOnesCanBeReadAgain(t *testing.T) {
 	}
 }
 
+// Both kinds of work end in NAME-undelivered; a request must not become a row.
+func TestAnUndeliveredScanRequestIsNotReplayedAsARecord(t *testing.T) {
+	takesIt := strings.NewReplacer("rowKey: event.id", "rowKey: event.scan", "event.?status", "event.?scan")
+	p, err := pipeline.Parse([]byte(takesIt.Replace(ordersFile("json", "fail", "fail"))), pipeline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replayer, err := write.NewReplayer(p, mapping.ServiceLimits(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &push.Message{ID: "new", Data: []byte(`{"scan":"archive"}`), Attributes: map[string]string{
+		"CloudPubSubDeadLetterSourceTopicPublishTime": "2026-08-30T10:15:31Z", "CloudPubSubDeadLetterSourceSubscription": "orders-scan-requests",
+	}}
+	replay, err := replayer.Read(m, time.Now())
+	if err == nil || !strings.Contains(err.Error(), "publish it again to orders-scan-requests") || len(replay.Rows) > 0 {
+		t.Errorf("%v, %+v", err, replay)
+	}
+}
+
 // covers: FAIL-09
 func TestDeadLettersBecomeRowsAndRefusedOnesStayWhatTheyAre(t *testing.T) {
 	// A cell over the service's limit but under the function's: the service refuses it.

@@ -188,6 +188,9 @@ func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) 
 	if out.Letter.PublishTime, err = time.Parse(time.RFC3339Nano, published); err != nil {
 		return out, fmt.Errorf("attribute %s is no time", movedPublishTime)
 	}
+	if m.Attributes[movedFrom] == r.p.Name+"-scan-requests" {
+		return out, fmt.Errorf("a request for a scan, which is no record: publish it again to %s-scan-requests, or acknowledge it", r.p.Name)
+	}
 	message := &expr.Message{
 		ID: m.ID, PublishTime: out.Letter.PublishTime.UTC(), OrderingKey: m.OrderingKey, Attributes: ownAttributes(m.Attributes),
 		Subscription: "projects/" + m.Attributes[movedFromProject] + "/subscriptions/" + m.Attributes[movedFrom],
