@@ -172,7 +172,7 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 		if err := status.run(t.Context(), &out); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"scan " + id + " (ids): done, 1 of 1 splits done, 1 rows", "scan " + s.id + " (ids): done"} {
+		for _, want := range []string{"scan " + id + " (ids): done, 1 of 1 splits done, 1 row,", "scan " + s.id + " (ids): done"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s, status says %q, want %q", name, &out, want)
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -65,4 +66,20 @@ func withLedger(ctx context.Context, pipelineName string, get func(string) strin
 		return nil, nil, unconnected(err, "FIRESTORE_EMULATOR_HOST")
 	}
 	return ledger.New(store, pipelineName, ledger.Options{}), store.Close, nil
+}
+
+// awaitLedger makes the first of several calls to a ledger, which may not answer.
+func awaitLedger(ctx context.Context, p patience, out io.Writer, pipelineName string, get func(string) string, call func(context.Context) error) error {
+	location, err := ledgerLocation(pipelineName, get)
+	if err != nil {
+		return err
+	}
+	if p == (patience{}) {
+		p = forLedgers
+	}
+	hint := ledgerVariable + ", the network and FIRESTORE_EMULATOR_HOST"
+	if location.Path != "" {
+		hint = "what else has that file open"
+	}
+	return p.await(ctx, out, "the ledger "+location.String(), hint, call)
 }

@@ -46,6 +46,14 @@ func died(holder string) bool {
 	return err == nil && (p.ended || p.started != started)
 }
 
+// alive reports whether the process that a lease names is known to run: it is one of
+// this system.
+func alive(holder string) bool {
+	_, _, identity := splitHolder(holder)
+	where, _, ok := strings.Cut(identity, "-")
+	return ok && where == pidSpace() && !died(holder)
+}
+
 // shortHolder is a holder's name without what only died reads.
 func shortHolder(holder string) string {
 	if host, pid, identity := splitHolder(holder); identity != "" {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -34,15 +36,24 @@ func scanCommand() *cobra.Command {
 		Long: "Plans the scan NAME and reads its splits with several workers in this process. Records go to\n" +
 			"the scan's own sink or, with --to, as lines of JSON to a file or, with --to -, to stdout.\n" +
 			"A file that holds data already is left alone unless --overwrite or --resume is given.\n\n" +
-			"What is done is kept in the ledger (LEDGER, or .btf/PIPELINE.db). Ctrl-C commits and prints\n" +
-			"the command that goes on; a second one ends at once. After that, kill -9 or a crash, --resume\n" +
-			"goes on where the last commit was: up to five seconds of rows then come a second time, with\n" +
-			"the same record id, which --ids puts into each line. Splits that another process holds are\n" +
-			"waited for, 90 s at most if it has died, and not at all where this machine knows that it has.\n\n" +
+			"What is done is kept in the ledger (LEDGER, or .btf/PIPELINE.db), and with it where the records\n" +
+			"go and how. Ctrl-C commits and prints the command that goes on; a second one ends at once.\n" +
+			"After that, kill -9 or a crash, --resume ID alone goes on with the same output, where the last\n" +
+			"commit was: up to five seconds of rows then come a second time, with the same record id, which\n" +
+			"--ids puts into each line. Splits that another process holds are waited for, 90 s at most if it\n" +
+			"has died, and not at all where this machine knows that it has. --cancel ID ends a scan for good,\n" +
+			"also one that deployed functions read, where LEDGER names their ledger.\n\n" +
 			"Exits 0 only if every row that was asked for is delivered, or nobody reads stdout any more.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.name, s.stdout, s.stderr = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
+			s.idsGiven = cmd.Flags().Changed("ids")
+			if cmd.Flags().Changed("workers") && s.workers < 1 {
+				return errWorkers
+			}
+			if s.cancel != "" {
+				return s.runCancel(cmd.Context())
+			}
 			return s.run(cmd.Context())
 		},
 	}
@@ -50,25 +61,39 @@ func scanCommand() *cobra.Command {
 	cmd.Flags().StringVar(&s.to, "to", "", "where records go instead of the scan's sink: a file, or - for stdout")
 	cmd.Flags().BoolVar(&s.overwrite, "overwrite", false, "empty the file of --to first, once the scan is planned")
 	cmd.Flags().BoolVar(&s.ids, "ids", false, "put the record's id into each line of --to, as the first field, recordId")
-	cmd.Flags().IntVar(&s.workers, "workers", 4, "how many splits are read at a time")
-	cmd.Flags().StringVar(&s.resume, "resume", "", "the id of the scan to go on with")
+	cmd.Flags().IntVar(&s.workers, "workers", 0, fmt.Sprintf("how many splits are read at a time (default %d)", defaultWorkers))
+	cmd.Flags().StringVar(&s.resume, "resume", "", "the id of the scan to go on with, where its records go now and as they are")
+	cmd.Flags().BoolVar(&s.acceptChanges, "accept-changes", false, "go on with --resume though the scan has changed in the file since it was planned")
+	cmd.Flags().StringVar(&s.cancel, "cancel", "", "the id of a scan to end for good: it has then failed")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above
 	}
 	return cmd
 }
 
+// defaultWorkers is how many splits are read at a time where nobody says.
+const defaultWorkers = 4
+
 // scanner is one run of the command.
 type scanner struct {
-	file, name, to, resume string
-	overwrite, ids         bool
-	workers                int
-	stdout, stderr         io.Writer
-	get                    func(string) string
+	file, name, to, resume, cancel          string
+	overwrite, ids, idsGiven, acceptChanges bool
+	workers                                 int // 0: as many as before, or defaultWorkers
+	stdout, stderr                          io.Writer
+	get                                     func(string) string
+	patience                                patience // zero: forLedgers
 
-	id      string
-	ledger  *ledger.Ledger
-	local   bool        // the ledger is a file
+	id     string
+	ledger *ledger.Ledger
+	local  bool // the ledger is a file
+
+	// Of a scan that is resumed:
+	fresh      bool              // the output has nothing of it
+	before     int64             // records that are committed and not in this output
+	expected   int64             // records that are committed and are
+	changed    []string          // what of its definition has changed since it was planned
+	definition map[string]string // as it is now, where it has
+
 	output  *sink.File  // where --to names one
 	lines   *sink.Lines // where --to says so
 	dialer  *btrpc.Dialer
@@ -111,19 +136,66 @@ func (s *scanner) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	done, err := s.work(ctx, q)
-	switch {
-	case errors.Is(err, syscall.EPIPE):
-		return nil // nobody reads on
-	case ctx.Err() != nil && done == nil:
-		return fmt.Errorf("stopped; to go on: %s", s.resumption())
-	case err != nil:
-		return fmt.Errorf("%w; to go on: %s", err, s.resumption())
-	case done.State != string(ledger.ScanDone):
-		return fmt.Errorf("scan %s has failed: %s", s.id, done.Error)
+	if err := s.begin(ctx, p); err != nil {
+		return err // there is nothing to go on with
 	}
-	return nil
+	done, err := s.work(ctx, q)
+	return s.outcome(ctx, done, err)
 }
+
+// begin records the scan, and how it is run.
+func (s *scanner) begin(ctx context.Context, p *pipeline.Pipeline) error {
+	request, err := task.Encode(s.request())
+	if err != nil {
+		return err
+	}
+	run := ledger.Run{IDs: s.ids, Workers: s.workers, Before: s.before, Holder: holder()}
+	if run.To, err = absolute(s.to); err != nil {
+		return err
+	}
+	return s.await(ctx, p, func(ctx context.Context) error {
+		_, err := s.ledger.BeginRun(ctx, s.id, s.name, request, run, s.definition)
+		return err
+	})
+}
+
+func (s *scanner) request() task.ScanRequest {
+	return task.ScanRequest{Version: task.Version, Scan: s.name, Parallelism: s.workers}
+}
+
+// await makes the first of several calls to the ledger.
+func (s *scanner) await(ctx context.Context, p *pipeline.Pipeline, call func(context.Context) error) error {
+	return awaitLedger(ctx, s.patience, s.stderr, p.Name, s.get, call)
+}
+
+// outcome says what has become of the scan, and how to go on with it.
+func (s *scanner) outcome(ctx context.Context, done *task.ScanDone, err error) error {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), parting)
+	defer cancel()
+	if done == nil { // perhaps it ended when the command did
+		if scan, err := s.ledger.Scan(closing, s.id); err == nil && scan.Finished() {
+			end := scanjob.Done(scan)
+			done = &end
+		}
+	}
+	switch {
+	case done != nil && done.State != string(ledger.ScanDone):
+		return fmt.Errorf("scan %s has failed: %s", s.id, done.Error)
+	case errors.Is(err, syscall.EPIPE): // nobody reads on
+		return s.ledger.EndRun(closing, s.id, holder(), nil)
+	case done != nil:
+		return err
+	case ctx.Err() != nil:
+		err = errors.New("stopped")
+	}
+	if failed := s.ledger.EndRun(closing, s.id, holder(), err); failed != nil {
+		err = fmt.Errorf("%w; %w", err, failed)
+	}
+	return fmt.Errorf("%w; to go on: %s", err, resumption(s.file, s.name, s.id))
+}
+
+// parting is how long the ledger may take when the command ends.
+const parting = 5 * time.Second
 
 func (s *scanner) lineError() error {
 	if s.lines == nil {
@@ -175,6 +247,9 @@ func (s *scanner) openOutput() error {
 		}
 		s.onClose(s.output.Close)
 		s.lines = s.output.Lines
+		if err := s.checkKept(); err != nil {
+			return err
+		}
 	}
 	s.lines.IDs = s.ids
 	return nil
@@ -184,9 +259,11 @@ func (s *scanner) openOutput() error {
 func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQueue, error) {
 	q := newScanQueue(ctx)
 	cfg := scans.Config{
-		Pipeline: p, Ledger: s.ledger, Dialer: s.dialer, PubSub: s.connectPubSub(p), Tasks: q, Done: q,
+		Pipeline: only(p, s.name), Ledger: s.ledger, Dialer: s.dialer, PubSub: s.connectPubSub(p), Tasks: q, Done: q,
 		Records: slog.New(telemetry.NewHandler(s.stdout, slog.LevelInfo, "")),
-		Logger:  s.logger(slog.LevelError), // that there are more workers than tablets is no news here
+		// That there are more workers than tablets is no news here, and what a policy has
+		// dropped the queue is told.
+		Logger: s.logger(slog.LevelError),
 	}
 	if s.lines != nil {
 		cfg.Sink = s.lines
@@ -196,7 +273,6 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 		return nil, err
 	}
 	s.onClose(planner.Close)
-	cfg.Logger = s.logger(slog.LevelWarn) // what a policy has dropped, and why
 	worker, err := scans.NewWorker(q.stopping, cfg, holder(), func(ctx context.Context, summary scanworker.Summary) {
 		q.report(ctx, summary)
 		if s.lineError() != nil {
@@ -209,6 +285,14 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 	s.onClose(worker.Close)
 	q.planner, q.worker = planner, worker
 	return q, nil
+}
+
+// only returns the pipeline with one of its scans: what the others need is nothing to
+// this command.
+func only(p *pipeline.Pipeline, name string) *pipeline.Pipeline {
+	one := *p
+	one.Scans = slices.DeleteFunc(slices.Clone(p.Scans), func(s *pipeline.Scan) bool { return s.Name != name })
+	return &one
 }
 
 // logger logs for people.
@@ -242,8 +326,7 @@ func (s *scanner) connectPubSub(p *pipeline.Pipeline) func(context.Context) (*pu
 func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error) {
 	fmt.Fprintf(s.stderr, "scan %s\n", s.id)
 	began := time.Now()
-	request := task.ScanRequest{Version: task.Version, Scan: s.name, Parallelism: s.workers}
-	if err := q.ask(ctx, s.id, request); err != nil {
+	if err := q.ask(ctx, s.id, s.request()); err != nil {
 		return nil, err
 	}
 	if failed := q.failed(); failed != nil {
@@ -253,13 +336,8 @@ func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error
 	if err := watch.begin(ctx, s.stderr); err != nil {
 		return nil, err
 	}
-	if s.output != nil {
-		if err := s.output.Start(); err != nil {
-			return nil, err
-		}
-		if before := watch.show.first.rows; before > 0 && s.output.IsNew() {
-			fmt.Fprintf(s.stderr, "%s is new: %d rows that the scan has delivered before are not in it\n", escaped(s.to), before)
-		}
+	if err := s.start(watch.show.first.rows); err != nil {
+		return nil, err
 	}
 	done, err := q.run(s.workers, watch.tick)
 	isDone := done != nil && done.State == string(ledger.ScanDone)
@@ -267,24 +345,47 @@ func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error
 		err = fmt.Errorf("writing the output: %w", broken)
 	}
 	watch.end(!isDone && !errors.Is(err, syscall.EPIPE))
+	q.tellFailures(s.stderr)
 	if isDone && err == nil {
-		took := time.Since(began)
-		fmt.Fprintf(s.stderr, "%d rows, %d records, %d dropped, in %.1f s (%.0f rows/s)\n",
-			done.Rows, done.Records, done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())
+		s.tellDone(done, q, time.Since(began))
 	}
 	return done, err
 }
 
-// resumption is the command that goes on.
-func (s *scanner) resumption() string {
-	args := []string{"btf", "scan", "-f", shellQuoted(s.file), shellQuoted(s.name)}
-	if s.to != "" {
-		args = append(args, "--to", shellQuoted(s.to))
+// start makes the output ready, and says what will not be in it.
+func (s *scanner) start(before int64) error {
+	if len(s.changed) > 0 {
+		fmt.Fprintf(s.stderr, "the file has changed since the scan was planned (%s): it goes on as the file says now, over the rows of its plan\n",
+			strings.Join(s.changed, ", "))
 	}
-	if s.ids {
-		args = append(args, "--ids")
+	if s.output == nil {
+		return nil
 	}
-	return strings.Join(append(args, "--resume", shellQuoted(s.id)), " ")
+	if err := s.output.Start(); err != nil {
+		return err
+	}
+	if before > 0 && (s.fresh || s.output.IsNew()) {
+		fmt.Fprintf(s.stderr, "%s is new: %s that the scan has delivered before are not in it\n", escaped(s.to), plural(int(before), "row"))
+	}
+	return nil
+}
+
+// tellDone sums up a scan that is done, and says what of it others have delivered.
+func (s *scanner) tellDone(done *task.ScanDone, q *scanQueue, took time.Duration) {
+	fmt.Fprintf(s.stderr, "%s, %s, %d dropped, in %.1f s (%.0f rows/s)\n", plural(int(done.Rows), "row"), records(done.Records),
+		done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())
+	if q.endedElsewhere() {
+		fmt.Fprintln(s.stderr, "another process has finished the scan")
+	}
+	here := s.expected + q.records.Load()
+	if s.lines != nil && here < done.Records-s.before {
+		fmt.Fprintf(s.stderr, "%d of its %s went to %s, the others where another process sends them\n", here, records(done.Records), escaped(describeOutput(s.to)))
+	}
+}
+
+// resumption is the command that goes on with a scan.
+func resumption(file, name, id string) string {
+	return strings.Join([]string{"btf", "scan", "-f", shellQuoted(file), shellQuoted(name), "--resume", shellQuoted(id)}, " ")
 }
 
 // shellQuoted returns an argument as a shell takes it.

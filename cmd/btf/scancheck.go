@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
-	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -33,26 +31,34 @@ func (s *scanner) check(ctx context.Context) (*pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scan %q: %w", s.name, err)
 	}
+	if s.resume != "" {
+		if err := s.checkResume(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	if s.workers == 0 {
+		s.workers = defaultWorkers
+	}
 	if err := scan.To.Served(); err != nil && s.to == "" {
 		return nil, fmt.Errorf("scan %q: %w; --to FILE writes them to a file", s.name, err)
 	}
 	if s.ids && hasField(scan, sink.IDAttribute) {
 		return nil, fmt.Errorf("--ids: the records of scan %q have a field %s of their own", s.name, sink.IDAttribute)
 	}
-	if s.resume != "" {
-		if err := s.checkResume(ctx, p); err != nil {
-			return nil, err
-		}
+	if s.ids && s.to == "" {
+		return nil, errIDs
 	}
 	return p, s.connect(p, scan)
 }
 
 func (s *scanner) checkFlags() error {
 	switch {
-	case s.workers < 1:
-		return errors.New("--workers must be at least 1")
-	case s.ids && s.to == "":
-		return errors.New("--ids is for --to: what a sink of the file gets carries its id already")
+	case s.workers < 0:
+		return errWorkers
+	case s.ids && s.to == "" && s.resume == "":
+		return errIDs
+	case s.acceptChanges && s.resume == "":
+		return errors.New("--accept-changes is for --resume")
 	case s.overwrite && (s.to == "" || s.to == "-"):
 		return errors.New("--overwrite is for a file of --to")
 	case s.overwrite && s.resume != "":
@@ -60,6 +66,11 @@ func (s *scanner) checkFlags() error {
 	}
 	return nil
 }
+
+var (
+	errWorkers = errors.New("--workers must be at least 1")
+	errIDs     = errors.New("--ids is for --to: what a sink of the file gets carries its id already")
+)
 
 // loadServed reads a pipeline file as a function does that serves it, for this machine's
 // project and instance.
@@ -77,32 +88,6 @@ func loadServed(name string) (*pipeline.Pipeline, error) {
 
 func hasField(scan *pipeline.Scan, name string) bool {
 	return scan.Emit != nil && slices.ContainsFunc(scan.Emit.Fields, func(f pipeline.EmitField) bool { return f.Name == name })
-}
-
-// checkResume looks at the scan that is to go on, in a ledger that must be there.
-func (s *scanner) checkResume(ctx context.Context, p *pipeline.Pipeline) error {
-	l, closer, err := readLedger(ctx, p.Name, s.get)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("resuming %q: nothing has run yet here: %w", s.resume, err)
-	} else if err != nil {
-		return err
-	}
-	s.id = s.resume
-	known, err := l.Scan(ctx, s.resume)
-	if err := errors.Join(err, closer()); errors.Is(err, ledger.ErrNotFound) {
-		return fmt.Errorf("resuming: %w; btf status -f %s lists those that are", err, shellQuoted(s.file))
-	} else if err != nil {
-		return fmt.Errorf("resuming: %w", err)
-	}
-	switch {
-	case known.Name != s.name:
-		return fmt.Errorf("resuming: %q belongs to scan %q of the file, not to %q", s.id, known.Name, s.name)
-	case known.State == ledger.ScanDone:
-		return errFinished
-	case known.State == ledger.ScanFailed:
-		return fmt.Errorf("resuming: %q has failed: %s", s.id, known.Error)
-	}
-	return nil
 }
 
 // connect prepares what asks Bigtable how it is. It fails where there are no credentials
@@ -125,8 +110,7 @@ func (s *scanner) connect(p *pipeline.Pipeline, scan *pipeline.Scan) error {
 		_, err := btrpc.NewTable(table.String(), scan.AppProfile).SampleRowKeys(ctx, conn)
 		return err
 	}
-	keepsLetters := slices.ContainsFunc(p.Scans, func(s *pipeline.Scan) bool { return s.OnFailure == pipeline.PolicyDeadLetter })
-	if keepsLetters || s.to == "" && scan.To.PubSub != nil {
+	if scan.OnFailure == pipeline.PolicyDeadLetter || s.to == "" && scan.To.PubSub != nil {
 		client, err := pubsub.NewClient(context.Background(), pubsubProject(p, s.get))
 		if err != nil {
 			return unconnected(fmt.Errorf("connecting to Pub/Sub: %w", err), "PUBSUB_EMULATOR_HOST")

@@ -94,8 +94,12 @@ const barWidth = 30
 func (p *scanProgress) line(now *scanShare, moving bool) string {
 	took := time.Since(p.began)
 	filled := int(now.share * barWidth)
-	text := fmt.Sprintf("[%s%s] %3.0f%%  %d of %d splits  %d rows  %.0f rows/s",
-		strings.Repeat("#", filled), strings.Repeat(".", barWidth-filled), math.Floor(now.share*100), now.of-now.open, now.of, now.rows,
+	failed := ""
+	if now.failed > 0 {
+		failed = fmt.Sprintf(", %d failed", now.failed)
+	}
+	text := fmt.Sprintf("[%s%s] %3.0f%%  %d of %d splits%s  %s  %.0f rows/s", strings.Repeat("#", filled), strings.Repeat(".", barWidth-filled),
+		math.Floor(now.share*100), now.of-now.open-now.failed, now.of, failed, plural(int(now.rows), "row"),
 		float64(now.rows-p.first.rows)/took.Seconds())
 	if gained := now.share - p.first.share; moving && gained > 0 && now.share < 1 {
 		left := time.Duration(float64(took) * (1 - now.share) / gained)
@@ -117,11 +121,12 @@ func (p *scanProgress) end(now *scanShare, stopped bool) {
 
 // scanShare is how far a scan is.
 type scanShare struct {
-	share float64 // of the key space, from 0 to 1
-	rows  int64
-	open  int // splits that are not finished
-	of    int
-	held  []*ledger.Split // those that somebody has leased
+	share  float64 // of the key space, from 0 to 1
+	rows   int64
+	open   int // splits that are not finished
+	failed int
+	of     int
+	held   []*ledger.Split // those that somebody has leased
 }
 
 // shareOf reads how far a scan is.
@@ -134,8 +139,13 @@ func shareOf(ctx context.Context, l *ledger.Ledger, id string) (*scanShare, erro
 	sum := 0.0
 	err = l.Splits(ctx, scan, func(split *ledger.Split) error {
 		s.rows += split.Rows
-		if split.Finished() {
+		switch split.State {
+		case ledger.SplitDone:
 			sum++
+			return nil
+		case ledger.SplitFailed:
+			s.failed++
+			sum += splitShare(split)
 			return nil
 		}
 		s.open++
@@ -148,7 +158,7 @@ func shareOf(ctx context.Context, l *ledger.Ledger, id string) (*scanShare, erro
 	if s.of > 0 {
 		s.share = sum / float64(s.of)
 	}
-	if scan.Finished() {
+	if scan.State == ledger.ScanDone {
 		s.share = 1
 	}
 	return s, err

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -29,16 +31,19 @@ type scanQueue struct {
 	planner, worker http.Handler
 	stopping        context.Context // ends with the command, and when the scan is finished
 	stop            context.CancelFunc
-	rows            atomic.Int64 // read in this process
+	rows, records   atomic.Int64 // read and delivered in this process
 
-	mu      sync.Mutex
-	tasks   [][]byte
-	wake    chan struct{} // holds one; there is a task
-	refused error         // why the planner has refused the request
-	reason  error         // what a worker last met; nil once one went well
-	fatal   error         // what ends the command: no other attempt is of use
-	heldAt  time.Time     // when another's lease has last kept a delivery off
-	done    *task.ScanDone
+	mu        sync.Mutex
+	tasks     [][]byte
+	busy      int           // tasks that workers have
+	wake      chan struct{} // holds one; there is a task
+	refused   error         // why the planner has refused the request
+	reason    error         // what a worker last met; nil once one went well
+	fatal     error         // what ends the command: no other attempt is of use
+	heldAt    time.Time     // when another's lease has last kept a delivery off
+	failures  []scanworker.Failure
+	done      *task.ScanDone
+	elsewhere bool // another process has told of the scan's end
 }
 
 func newScanQueue(ctx context.Context) *scanQueue {
@@ -80,6 +85,30 @@ func (q *scanQueue) signal() {
 	}
 }
 
+// idle reports whether there is nothing to deliver, and nothing being delivered.
+func (q *scanQueue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.tasks) == 0 && q.busy == 0
+}
+
+// end takes a scan that another process has finished.
+func (q *scanQueue) end(scan *ledger.Scan) {
+	q.mu.Lock()
+	if q.done == nil {
+		done := scanjob.Done(scan)
+		q.done, q.elsewhere = &done, true
+	}
+	q.mu.Unlock()
+	q.stop()
+}
+
+func (q *scanQueue) endedElsewhere() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.elsewhere
+}
+
 // planned takes the planner's reports.
 func (q *scanQueue) planned(_ context.Context, s scanplanner.Summary) {
 	q.mu.Lock()
@@ -90,8 +119,12 @@ func (q *scanQueue) planned(_ context.Context, s scanplanner.Summary) {
 // report takes the worker's reports.
 func (q *scanQueue) report(_ context.Context, s scanworker.Summary) {
 	q.rows.Add(s.Rows)
+	q.records.Add(s.Records)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for _, f := range s.Failures {
+		q.addFailure(f)
+	}
 	switch s.Outcome {
 	case scanworker.OutcomeHeld:
 		q.heldAt = time.Now()
@@ -105,20 +138,49 @@ func (q *scanQueue) report(_ context.Context, s scanworker.Summary) {
 	}
 }
 
+// addFailure adds up what the policy has taken, over all splits.
+func (q *scanQueue) addFailure(f scanworker.Failure) {
+	for i := range q.failures {
+		if known := &q.failures[i]; known.What == f.What && known.Error == f.Error {
+			known.Count += f.Count
+			return
+		}
+	}
+	q.failures = append(q.failures, f)
+}
+
+// mostFailures bounds the kinds of failures that are told.
+const mostFailures = 10
+
+// tellFailures says what the policy has taken, a line for each kind.
+func (q *scanQueue) tellFailures(out io.Writer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	slices.SortStableFunc(q.failures, func(a, b scanworker.Failure) int { return cmp.Compare(b.Count, a.Count) })
+	for i, f := range q.failures {
+		if i == mostFailures {
+			fmt.Fprintf(out, "and %s of failures more\n", plural(len(q.failures)-i, "kind"))
+			return
+		}
+		fmt.Fprintf(out, "%d times: %s: %s\n", f.Count, f.What, escaped(f.Error))
+	}
+}
+
 // isFinal reports whether an error is one that asking again does not better: a service
-// has said that it will not serve this caller, or a file of this machine cannot be
-// written. It would only use up the attempts after which a split has failed.
+// has said that it will not serve this caller or that there is no such thing (a table
+// that is missing fails its scan, so this is a topic), or a file of this machine cannot
+// be written. It would only use up the attempts after which a split has failed.
 func isFinal(err error) bool {
 	var file *fs.PathError
 	code := retry.Classify(err).Code
-	return code == codes.PermissionDenied || code == codes.Unauthenticated || errors.As(err, &file)
+	return code == codes.PermissionDenied || code == codes.Unauthenticated || code == codes.NotFound || errors.As(err, &file)
 }
 
 // trouble says whether others' leases keep deliveries off, and what a worker last met.
 func (q *scanQueue) trouble() (keptOff bool, reason error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return time.Since(q.heldAt) < 2*again.Max, q.reason
+	return time.Since(q.heldAt) < 2*redelivery.Max, q.reason
 }
 
 // ask delivers a request to the planner, with the scan's id as the message's.
@@ -168,8 +230,8 @@ func (q *scanQueue) run(n int, tick func(context.Context)) (*task.ScanDone, erro
 	return q.done, q.fatal
 }
 
-// again is waited before a task that was refused is delivered again.
-var again = retry.Backoff{Initial: 200 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}
+// redelivery is waited before a task that was refused is delivered again.
+var redelivery = retry.Backoff{Initial: 200 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}
 
 func (q *scanQueue) work() {
 	failures := 0
@@ -180,13 +242,19 @@ func (q *scanQueue) work() {
 		}
 		// Not the command's context: a task that is under way commits and releases.
 		status := deliverTo(context.Background(), q.worker, "task", body)
-		if status == http.StatusNoContent {
+		again := status != http.StatusNoContent
+		if again {
+			q.put(body)
+		}
+		q.mu.Lock()
+		q.busy--
+		q.mu.Unlock()
+		if !again {
 			failures = 0
 			continue
 		}
 		failures++
-		q.put(body)
-		timer := time.NewTimer(again.Delay(failures, 0.5))
+		timer := time.NewTimer(redelivery.Delay(failures, 0.5))
 		select {
 		case <-timer.C:
 		case <-q.stopping.Done():
@@ -210,6 +278,7 @@ func (q *scanQueue) next() ([]byte, bool) {
 		}
 		body := q.tasks[0]
 		q.tasks = q.tasks[1:]
+		q.busy++
 		more := len(q.tasks) > 0
 		q.mu.Unlock()
 		if more {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -22,11 +23,12 @@ type scanWatch struct {
 	show   *scanProgress
 	probe  func(context.Context) error // asks Bigtable for something small; nil: it cannot
 
-	looked time.Time
-	pause  time.Duration // until the next look
-	moved  time.Time     // when the scan last came on
-	asked  time.Time     // when Bigtable last was
-	answer error
+	settled time.Time // when the ledger was last asked whether something is left
+	looked  time.Time
+	pause   time.Duration // until the next look
+	moved   time.Time     // when the scan last came on
+	asked   time.Time     // when Bigtable last was
+	answer  error
 }
 
 const (
@@ -34,6 +36,9 @@ const (
 	stalled = 10 * time.Second
 	// probing is how long Bigtable has to answer a probe.
 	probing = 5 * time.Second
+	// settling is how often the ledger is asked, where this process has nothing to do,
+	// whether anything is left to do at all.
+	settling = time.Second
 )
 
 // begin looks for the first time, before anything of the scan is read here.
@@ -62,6 +67,10 @@ func (w *scanWatch) end(stopped bool) {
 
 // tick is called several times a second.
 func (w *scanWatch) tick(ctx context.Context) {
+	if w.queue.idle() && time.Since(w.settled) >= settling {
+		w.settle(ctx)
+		w.settled = time.Now()
+	}
 	if time.Since(w.looked) < w.pause {
 		return
 	}
@@ -74,12 +83,18 @@ func (w *scanWatch) tick(ctx context.Context) {
 		return
 	}
 	began := time.Now()
-	now, err := shareOf(ctx, w.ledger, w.id)
+	asking, cancel := context.WithTimeout(ctx, probing)
+	now, err := shareOf(asking, w.ledger, w.id)
+	cancel()
 	w.looked = time.Now()
 	// Many splits take long to list, and their workers use the ledger too.
 	w.pause = max(w.show.pace(), 20*w.looked.Sub(began))
 	if err != nil {
-		return // the next one may do better; the work itself meets the ledger too
+		silent := trouble{"the ledger does not answer", "the ledger does not answer: " + err.Error()}
+		if ctx.Err() == nil && w.show.due(silent) {
+			w.show.tell(w.show.last, silent)
+		}
+		return
 	}
 	if now.rows != w.show.last.rows || now.share != w.show.last.share {
 		w.moved = w.looked
@@ -89,6 +104,30 @@ func (w *scanWatch) tick(ctx context.Context) {
 	}
 	if w.show.due(met) {
 		w.show.tell(now, met)
+	}
+}
+
+// settle is for when there is nothing to deliver and the scan has not told of its end
+// here: another process reads what is left, or did and has told of the end itself. Where
+// such a process has died, what it has left is this one's to read.
+func (w *scanWatch) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, probing)
+	defer cancel()
+	scan, err := w.ledger.Scan(ctx, w.id)
+	if err != nil {
+		return // the next one may do better
+	}
+	if scan.Finished() {
+		w.queue.end(scan)
+		return
+	}
+	tasks, err := w.ledger.Unfinished(ctx, scan)
+	if err != nil {
+		return
+	}
+	for _, t := range tasks {
+		// It only fails for what cannot be encoded.
+		_ = w.queue.Publish(ctx, scanjob.Task(t, scan.Name, optionsOf(scan)))
 	}
 }
 

@@ -25,10 +25,12 @@ func statusCommand() *cobra.Command {
 		Short: "Show the scans of a pipeline and how far their splits are",
 		Long: "Reads the ledger (LEDGER, or .btf/PIPELINE.db), also while something works on it, and makes none.\n" +
 			"For each scan that is not done it lists the splits that are not either: how much is read, who\n" +
-			"holds the lease and for how long, and why it was last given up. Where LEDGER is unset and a\n" +
+			"holds the lease and for how long, and why it was last given up. A scan of btf scan that no\n" +
+			"process goes on with is stopped, and the command that goes on is shown. Where LEDGER is unset and a\n" +
 			"btf dev runs in this directory, its ledger comes first.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.stderr = cmd.ErrOrStderr()
 			return s.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
@@ -41,10 +43,12 @@ func statusCommand() *cobra.Command {
 }
 
 type statusReport struct {
-	file string
-	all  bool
-	get  func(string) string
-	now  func() time.Time
+	file     string
+	all      bool
+	get      func(string) string
+	now      func() time.Time
+	stderr   io.Writer
+	patience patience // zero: forLedgers
 }
 
 func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
@@ -81,7 +85,11 @@ func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout i
 		return err
 	}
 	defer func() { err = errors.Join(err, closer()) }()
-	scans, err := l.Scans(ctx)
+	var scans []*ledger.Scan
+	err = awaitLedger(ctx, s.patience, s.stderr, p.Name, s.get, func(ctx context.Context) (err error) {
+		scans, err = l.Scans(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -144,15 +152,52 @@ func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.
 	if !scan.Finished() {
 		total, done = sum(splits)
 	}
-	out.printf("scan %s (%s): %s, %d of %d splits done, %d rows, %d records, %d dropped, begun %s\n",
-		scan.ID, scan.Name, string(scan.State), done, scan.Splits, total.Rows, total.Records, total.Dropped, age(s.now(), scan.CreatedAt))
+	state, name, stopped := string(scan.State), "", s.isStopped(scan, splits)
+	if stopped {
+		state = "stopped"
+	}
+	if scan.Name != "" { // else it was a request that named none
+		name = " (" + scan.Name + ")"
+	}
+	out.printf("scan %s%s: %s, %d of %d splits done, %s, %s, %d dropped, begun %s\n", scan.ID, name, state, done, scan.Splits,
+		plural(int(total.Rows), "row"), records(total.Records), total.Dropped, age(s.now(), scan.CreatedAt))
 	if scan.Error != "" {
 		out.printf("  %s\n", scan.Error)
+	}
+	if stopped {
+		if scan.Run.Ended != "" {
+			out.printf("  %s\n", scan.Run.Ended)
+		}
+		out.printf("  to go on: %s\n", resumption(s.file, scan.Name, scan.ID))
 	}
 	if out.err != nil {
 		return out.err
 	}
 	return s.splits(splits, out)
+}
+
+// isStopped reports whether a scan that a command has begun waits for one that goes on
+// with it. Where the command runs elsewhere, this is known after the time of a lease.
+func (s *statusReport) isStopped(scan *ledger.Scan, splits []*ledger.Split) bool {
+	if scan.Finished() || scan.Run == nil {
+		return false
+	}
+	moved := scan.CreatedAt
+	for _, split := range splits {
+		if split.Holder != "" && split.Until.After(s.now()) && !died(split.Holder) {
+			return false
+		}
+		if split.UpdatedAt.After(moved) {
+			moved = split.UpdatedAt
+		}
+	}
+	switch by := scan.Run.Holder; {
+	case by == "" || died(by):
+		return true
+	case alive(by):
+		return false
+	}
+	return s.now().Sub(moved) >= ledger.LeaseTime
 }
 
 // sum adds up splits and counts those that are done.

@@ -105,17 +105,21 @@ func Task(t ledger.Task, name string, o task.Options) task.Scan {
 	return task.Scan{Version: task.Version, Scan: t.Scan, Name: name, Attempt: t.Attempt, Split: t.Index, Options: o}
 }
 
+// Done is the completion event of a finished scan.
+func Done(s *ledger.Scan) task.ScanDone {
+	return task.ScanDone{
+		Version: task.Version, Scan: s.ID, Name: s.Name, State: string(s.State), Error: s.Error, Splits: s.Splits, Failed: s.Failed,
+		Rows: s.Rows, Records: s.Records, Dropped: s.Dropped, CreatedAt: s.CreatedAt, FinishedAt: s.FinishedAt,
+	}
+}
+
 // Announce publishes the completion event of a finished scan, once where nobody dies
 // in between: it is stored before the scan is marked, and due until then.
 func Announce(ctx context.Context, l *ledger.Ledger, done Publisher, s *ledger.Scan) error {
 	if !s.Finished() {
 		return fmt.Errorf("announcing the end of scan %q, which is not finished", s.ID)
 	}
-	err := done.Publish(ctx, task.ScanDone{
-		Version: task.Version, Scan: s.ID, Name: s.Name, State: string(s.State), Error: s.Error, Splits: s.Splits, Failed: s.Failed,
-		Rows: s.Rows, Records: s.Records, Dropped: s.Dropped, CreatedAt: s.CreatedAt, FinishedAt: s.FinishedAt,
-	})
-	if err != nil {
+	if err := done.Publish(ctx, Done(s)); err != nil {
 		return fmt.Errorf("announcing the end of scan %q: %w", s.ID, err)
 	}
 	return l.MarkPublished(ctx, s.ID)

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWhatDoesNotAnswerIsToldAndGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		began := time.Now()
+		err := forLedgers.await(t.Context(), &out, "the ledger x", "LEDGER", func(ctx context.Context) error {
+			time.Sleep(2 * time.Second)
+			if out.Len() > 0 {
+				t.Errorf("after 2 s: %q", out.String())
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if got := out.String(); got != "waiting for the ledger x\n" {
+			t.Errorf("told %q", got)
+		}
+		if err == nil || err.Error() != "the ledger x has not answered for 30s; check LEDGER" || time.Since(began) != 30*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		out.Reset()
+		failed := errors.New("denied")
+		if err := forLedgers.await(t.Context(), &out, "x", "", func(context.Context) error { return failed }); err != failed || out.Len() > 0 {
+			t.Errorf("at once: %v, %q", err, out.String())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := forLedgers.await(ctx, &out, "x", "", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("stopped by the caller: %v", err)
+		}
+	})
+}
+
+// silent listens, takes connections and says nothing.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	var conns []net.Conn
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, c)
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		serving.Wait()
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+	return l.Addr().String()
+}
+
+func TestALedgerThatCannotBeReachedEndsTheCommandAndOffersNothing(t *testing.T) {
+	s := newScanTable(t, 4)
+	t.Setenv("FIRESTORE_EMULATOR_HOST", silent(t))
+	s.env["LEDGER"] = "firestore:my-project/(default)"
+	soon := patience{silent: time.Millisecond, most: 200 * time.Millisecond}
+	out := filepath.Join(s.dir, "out.ndjson")
+	for name, c := range map[string]scanner{
+		"a new scan": {to: out, patience: soon}, "a resumed one": {resume: "ids-1", patience: soon}, "a cancelled one": {cancel: "ids-1", patience: soon},
+	} {
+		stderr, err := s.scan(t.Context(), c)
+		if err == nil || !strings.Contains(err.Error(), "the ledger firestore:my-project/(default) has not answered for 200ms; check LEDGER, the network and FIRESTORE_EMULATOR_HOST") ||
+			strings.Contains(err.Error(), "to go on") || !strings.Contains(stderr, "waiting for the ledger firestore:my-project/(default)\n") {
+			t.Errorf("%s: %v\n%s", name, err, stderr)
+		}
+	}
+	if left, err := filepath.Glob(out); err != nil || len(left) > 0 {
+		t.Errorf("left %q, %v", left, err)
+	}
+	var stdout, stderr bytes.Buffer
+	r := statusReport{file: s.file, get: func(name string) string { return s.env[name] }, now: time.Now, stderr: &stderr, patience: soon}
+	if err := r.run(t.Context(), &stdout); err == nil || !strings.Contains(err.Error(), "has not answered") || !strings.Contains(stderr.String(), "waiting for") {
+		t.Errorf("status: %v\n%s", err, stderr.String())
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// runCancel ends a scan for good, whoever reads it.
+func (s *scanner) runCancel(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.close()) }()
+	if s.to != "" || s.resume != "" || s.ids || s.overwrite || s.acceptChanges {
+		return errors.New("--cancel takes no other flag than --file")
+	}
+	p, err := parseFile(s.file) // what the scan asks for need not compile, nor be there any more
+	if err != nil {
+		return err
+	}
+	if _, err := s.lookUp(ctx, p, s.cancel); err != nil {
+		return fmt.Errorf("cancelling: %w", err)
+	}
+	l, closer, err := openLedger(ctx, p.Name, s.get)
+	if err != nil {
+		return err
+	}
+	s.onClose(closer)
+	scan, err := l.Cancel(ctx, s.cancel)
+	if errors.Is(err, ledger.ErrScanFinished) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("%w; the same command goes on", err)
+	}
+	fmt.Fprintf(s.stderr, "scan %s is cancelled: %d of %d splits done, %s, %s\n", scan.ID, scan.Splits-scan.Failed,
+		scan.Splits, plural(int(scan.Rows), "row"), records(scan.Records))
+	return nil
+}

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// edit replaces a text of the pipeline file.
+func (s *scanTable) edit(old, new string) {
+	s.t.Helper()
+	text, err := os.ReadFile(s.file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	edited := strings.Replace(string(text), old, new, 1)
+	if edited == string(text) {
+		s.t.Fatalf("the file has no %q", old)
+	}
+	if err := os.WriteFile(s.file, []byte(edited), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scanTable) read(path string) string {
+	s.t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// begins the run of a scan anew, as a process does.
+func (s *scanTable) ran(l *ledger.Ledger, id string, r ledger.Run) {
+	s.t.Helper()
+	if _, err := l.BeginRun(s.t.Context(), id, "ids", nil, r, nil); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// refused runs the command and wants an error that says want, nothing on stderr, and the
+// output and the ledger's scan as they were.
+func (s *scanTable) refused(l *ledger.Ledger, out string, c scanner, want string) {
+	s.t.Helper()
+	state := func() string {
+		scan, err := l.Scan(s.t.Context(), c.resume)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		text, err := os.ReadFile(out)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.t.Fatal(err)
+		}
+		files, _ := filepath.Glob(filepath.Join(s.dir, "*"))
+		about, err := json.Marshal(scan)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return fmt.Sprintf("%s %s %s", about, text, files)
+	}
+	before := state()
+	stderr, err := s.scan(s.t.Context(), c)
+	if err == nil || !strings.Contains(err.Error(), want) || stderr != "" {
+		s.t.Errorf("%v\n%s\nwant an error that says %s", err, stderr, want)
+	}
+	if after := state(); after != before {
+		s.t.Errorf("something was written:\n%s\n%s", before, after)
+	}
+}
+
+func TestAScanIsNotResumedOverAnotherTable(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	s.edit("instance: my-instance", "instance: other")
+	s.refused(l, out, scanner{resume: id}, "it was planned for table projects/my-project/instances/my-instance/tables/orders, and the pipeline file "+
+		"(with BIGTABLE_PROJECT and BIGTABLE_INSTANCE) now says projects/my-project/instances/other/tables/orders")
+	s.edit("instance: other", "instance: my-instance")
+	s.edit("ids: {table: orders", "ids: {table: gone")
+	s.refused(l, out, scanner{resume: id}, "now says projects/my-project/instances/my-instance/tables/gone")
+	s.edit("ids: {table: gone", "ids: {table: orders")
+	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
+		t.Errorf("over its own table: %v\n%s", err, stderr)
+	}
+}
+
+// After a kill -9 the id is enough: what was said before need not be said again.
+func TestResumingNeedsOnlyTheID(t *testing.T) {
+	name := killed(t)
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	s.ran(l, id, ledger.Run{To: out, IDs: true, Workers: 2, Holder: name})
+	s.lease(l, id, name)
+	if got := s.status(); !strings.Contains(got, "(ids): stopped") || !strings.Contains(got, "to go on: "+resumption(s.file, "ids", id)+"\n") {
+		t.Errorf("status %s", got)
+	}
+	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	text := s.read(out)
+	if n := strings.Count(text, `{"recordId":`); strings.Count(text, "\n") != 400 || n == 0 || n == 400 {
+		t.Errorf("%d lines, %d with ids, want 400 in one file, with ids from where it went on", strings.Count(text, "\n"), n)
+	}
+	if scan, err := l.Scan(t.Context(), id); err != nil || scan.Run.Workers != 4 || scan.Run.To != out {
+		t.Errorf("%+v, %v", scan.Run, err)
+	}
+}
+
+func TestTwoFormatsOfLinesAreNotMixed(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	s.refused(l, out, scanner{resume: id, ids: true}, "the lines of "+out+" have no ids: leave out --ids")
+	s.refused(l, out, scanner{resume: id, to: out, ids: true}, "have no ids: leave out --ids")
+	s.ran(l, id, ledger.Run{To: out, IDs: true})
+	s.refused(l, out, scanner{resume: id, idsGiven: true}, "the lines of "+out+" have ids: leave out --ids=false")
+	other := filepath.Join(s.dir, "other.ndjson")
+	if stderr, err := s.scan(t.Context(), scanner{resume: id, to: other, idsGiven: true}); err != nil || strings.Contains(s.read(other), "recordId") {
+		t.Errorf("in a new file: %v\n%s", err, stderr)
+	}
+}
+
+// More lines than were committed there may be, after a crash. Fewer are a loss.
+func TestAnOutputThatLacksWhatWasCommittedIsNotGoneOnWith(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	text := s.read(out)
+	n := strings.Count(text, "\n")
+	write := func(text string) {
+		if err := os.WriteFile(out, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text[strings.IndexByte(text, '\n')+1:])
+	want := fmt.Sprintf("%s has %s, and %d of the scan are committed to it: 1 are missing", out, plural(n-1, "line"), n)
+	s.refused(l, out, scanner{resume: id}, want)
+	s.refused(l, out, scanner{resume: id, to: out}, want)
+	write("")
+	s.refused(l, out, scanner{resume: id}, fmt.Sprintf("has 0 lines, and %d of the scan are committed to it: %d are missing", n, n))
+	if err := os.Remove(out); err != nil {
+		t.Fatal(err)
+	}
+	s.refused(l, out, scanner{resume: id}, fmt.Sprintf("%s, which has %s of the scan, is gone", out, records(int64(n))))
+	write(text + ids(0, 400)[n] + "\nhalf a li")
+	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
+		t.Errorf("with what was sent after the last commit: %v\n%s", err, stderr)
+	}
+}
+
+func TestAnotherFileThatHoldsDataIsNotGoneOnWith(t *testing.T) {
+	s := newScanTable(t, 400)
+	out, other := filepath.Join(s.dir, "out.ndjson"), filepath.Join(s.dir, "other.ndjson")
+	id, l := s.interrupted(out)
+	if err := os.WriteFile(other, []byte("precious\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.refused(l, other, scanner{resume: id, to: other}, other+" holds data, and the scan's records go to "+out)
+	if err := os.Rename(out, other); err != nil { // the user has moved it
+		t.Fatal(err)
+	}
+	if stderr, err := s.scan(t.Context(), scanner{resume: id, to: other}); err != nil || !slices.Equal(lines(s.read(other)), ids(0, 400)) {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+}
+
+func TestAnEditedScanIsNotResumedWithoutSayingSo(t *testing.T) {
+	for name, goOn := range map[string]scanner{"accepted": {acceptChanges: true}, "in a new file": {to: "new.ndjson"}} {
+		s := newScanTable(t, 400)
+		out := filepath.Join(s.dir, "out.ndjson")
+		id, l := s.interrupted(out)
+		before := s.read(out)
+		s.edit("ids: {table: orders, fetch: {maxRows: 10}, emit: {id: rowKey}, to: {log: {}}}",
+			"ids: {table: orders, fetch: {maxRows: 20}, emit: {key: rowKey}, cells: {versions: 1}, to: {pubsub: {topic: other}}}")
+		s.refused(l, out, scanner{resume: id}, "the file has changed since it was planned: cells, emit. --accept-changes goes on as the file says now")
+		if goOn.resume = id; goOn.to != "" {
+			goOn.to = filepath.Join(s.dir, goOn.to)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stderr, err := s.scan(ctx, goOn)
+		stop()
+		if err != nil || !strings.Contains(stderr, "the file has changed since the scan was planned (cells, emit): it goes on as the file says now, over the rows of its plan\n") {
+			t.Errorf("%s: %v\n%s", name, err, stderr)
+			continue
+		}
+		old, new := strings.Count(before, "\n"), s.read(out)
+		if goOn.to != "" {
+			old, new = 0, s.read(goOn.to)
+		}
+		if strings.Count(new, `{"id":`) != old || strings.Count(new, `{"key":`) != 400-strings.Count(before, "\n") {
+			t.Errorf("%s: %d lines of the old shape and %d of the new", name, strings.Count(new, `{"id":`), strings.Count(new, `{"key":`))
+		}
+	}
+}
+
+func TestWhatWasAcceptedIsNotAskedAgain(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	s.edit("emit: {id: rowKey}", "emit: {key: rowKey}")
+	s.lease(l, id, "elsewhere/12") // so that it does not end
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := scanner{file: s.file, name: "ids", resume: id, acceptChanges: true, workers: 2,
+		stderr: &untilWriter{text: "is leased by", stop: cancel}, get: func(name string) string { return s.env[name] }}
+	if err := c.run(ctx); err == nil || !strings.HasPrefix(err.Error(), "stopped; to go on") {
+		t.Fatal(err)
+	}
+	again := scanner{file: s.file, name: "ids", resume: id, workers: 2, get: func(name string) string { return s.env[name] }}
+	if _, err := again.check(t.Context()); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if err := again.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each of two outputs would have a part of the scan.
+func TestAScanThatAnotherProcessReadsIsNotSplitOverTwoOutputs(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	lease := s.lease(l, id, "elsewhere/12")
+	for _, to := range []string{filepath.Join(s.dir, "other.ndjson"), "-"} {
+		s.refused(l, out, scanner{resume: id, to: to, stdout: &bytes.Buffer{}}, fmt.Sprintf("elsewhere/12 has split %d, for 1m", lease.Split().Index))
+	}
+}
+
+// leaseAll lets another process hold every split that is not finished.
+func (s *scanTable) leaseAll(l *ledger.Ledger, id string) (leases []*ledger.Lease) {
+	s.t.Helper()
+	scan, err := l.Scan(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	tasks, err := l.Unfinished(s.t.Context(), scan)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, t := range tasks {
+		lease, err := l.Acquire(s.t.Context(), t, "elsewhere/12")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		leases = append(leases, lease)
+	}
+	return leases
+}
+
+func TestAScanThatAnotherProcessFinishesEndsHereToo(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	here := strings.Count(s.read(out), "\n")
+	leases := s.leaseAll(l, id)
+	finish := func() {
+		for i, lease := range leases {
+			n := int64(0)
+			if i == 0 {
+				n = int64(400 - here)
+			}
+			if _, err := lease.Finish(t.Context(), ledger.Progress{Counts: ledger.Counts{Rows: n, Records: n}}); err != nil {
+				t.Error(err)
+			}
+		}
+		leases = nil
+		if err := l.MarkPublished(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	var once bool
+	stderr := &untilWriter{text: "leased by", stop: func() {
+		if !once {
+			once = true
+			finish()
+		}
+	}}
+	c := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: stderr, get: func(name string) string { return s.env[name] }}
+	if err := c.run(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	want := fmt.Sprintf("another process has finished the scan\n%d of its 400 records went to %s, the others where another process sends them\n", here, out)
+	if !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("said %s\nwant %s", stderr.String(), want)
+	}
+}
+
+func TestStoppingAFinishedScanDoesNotSayHowToGoOn(t *testing.T) {
+	s := newScanTable(t, 4)
+	stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: &bytes.Buffer{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := scanner{id: strings.Fields(stderr)[1]}
+	var closer func() error
+	if c.ledger, closer, err = openLedger(t.Context(), "orders", func(name string) string { return s.env[name] }); err != nil {
+		t.Fatal(err)
+	}
+	defer closer()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.outcome(ctx, nil, nil); err != nil {
+		t.Errorf("stopped when it was done: %v", err)
+	}
+	if err := c.outcome(ctx, &task.ScanDone{State: "done"}, nil); err != nil {
+		t.Errorf("stopped when it had told so: %v", err)
+	}
+}
+
+func TestAFinishedScanIsNotResumedIntoAnOutputWithoutIt(t *testing.T) {
+	s := newScanTable(t, 10)
+	out, other := filepath.Join(s.dir, "out.ndjson"), filepath.Join(s.dir, "other.ndjson")
+	stderr, err := s.scan(t.Context(), scanner{to: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.Fields(stderr)[1]
+	for _, c := range []scanner{{resume: id}, {resume: id, to: out}} {
+		if stderr, err := s.scan(t.Context(), c); err != nil || stderr != "scan "+id+" is done already\n" {
+			t.Errorf("where its records are: %v, %q", err, stderr)
+		}
+	}
+	again := ": leave out --resume to scan again"
+	l, closer, err := openLedger(t.Context(), "orders", func(name string) string { return s.env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closer()
+	s.refused(l, out, scanner{resume: id, to: other}, other+" is not there"+again)
+	s.refused(l, out, scanner{resume: id, to: "-", stdout: &bytes.Buffer{}}, "its records went to "+out+again)
+	if err := os.Truncate(out, 30); err != nil {
+		t.Fatal(err)
+	}
+	s.refused(l, out, scanner{resume: id}, out+" lacks 8 records of it"+again)
+	if err := os.Rename(out, other); err != nil {
+		t.Fatal(err)
+	}
+	s.refused(l, out, scanner{resume: id}, out+" is not there"+again)
+}
+
+func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	for by, want := range map[string]string{"": "stopped", holder(): "running", "elsewhere/12": "running"} {
+		s.ran(l, id, ledger.Run{To: out, Holder: by})
+		if got := s.status(); !strings.Contains(got, "(ids): "+want+", ") || strings.Contains(got, "to go on") != (want == "stopped") {
+			t.Errorf("run by %q: %s, want %s", by, got, want)
+		}
+	}
+	var later bytes.Buffer // elsewhere has told of nothing since
+	r := statusReport{file: s.file, get: func(name string) string { return s.env[name] }, now: func() time.Time { return time.Now().Add(ledger.LeaseTime) }}
+	s.ran(l, id, ledger.Run{To: out, Holder: "elsewhere/12"})
+	if err := r.run(t.Context(), &later); err != nil || !strings.Contains(later.String(), "(ids): stopped, ") {
+		t.Errorf("%v\n%s", err, later.String())
+	}
+	s.ran(l, id, ledger.Run{To: out})
+	s.lease(l, id, "elsewhere/12")
+	if got := s.status(); !strings.Contains(got, "(ids): running, ") {
+		t.Errorf("with a lease: %s", got)
+	}
+	if m := regexp.MustCompile(`(?m)^scan \S+ \(`).FindAllString(s.status(), -1); len(m) != 1 {
+		t.Errorf("%q", m)
+	}
+}
