@@ -25,6 +25,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest/deploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
@@ -105,7 +106,7 @@ func newReplayHouse(t *testing.T, file string) *replayHouse {
 	h.client, err = h.cloud.Client(t.Context())
 	h.must(err)
 	t.Cleanup(func() { h.client.Close() })
-	h.deploy(p, l.Addr().String())
+	h.deploy(p, file, l.Addr().String())
 	t.Setenv("BIGTABLE_EMULATOR_HOST", l.Addr().String())
 	t.Setenv("PUBSUB_EMULATOR_HOST", h.cloud.Addr())
 	t.Setenv("PUBSUB_PROJECT", "local")
@@ -113,7 +114,7 @@ func newReplayHouse(t *testing.T, file string) *replayHouse {
 }
 
 // deploy puts the function behind a subscription that soon gives up.
-func (h *replayHouse) deploy(p *pipeline.Pipeline, addr string) {
+func (h *replayHouse) deploy(p *pipeline.Pipeline, file, addr string) {
 	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: addr})
 	h.must(err)
 	logger := slog.New(slog.DiscardHandler)
@@ -129,11 +130,9 @@ func (h *replayHouse) deploy(p *pipeline.Pipeline, addr string) {
 		Logger: logger, Now: time.Now, Report: func(context.Context, write.Summary) {},
 	})
 	h.must(err)
-	subscription := localcloud.Events(p.Name)
-	subscription.Handler, subscription.MaxAttempts = handler, 2
-	subscription.MinBackoff, subscription.MaxBackoff = 10*time.Millisecond, 10*time.Millisecond
-	h.events, err = h.cloud.DeployWrite(h.t.Context(), p.Name, subscription)
-	h.must(err)
+	h.events = deploy.Write(h.t, h.cloud, file, handler, func(p *localcloud.Push) {
+		p.MaxAttempts, p.MinBackoff, p.MaxBackoff = 2, 10*time.Millisecond, 10*time.Millisecond
+	})
 }
 
 func (h *replayHouse) must(err error) {
