@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest/deploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -66,11 +67,9 @@ func newFleet(t *testing.T, file string, n int, env ...string) *fleet {
 	f.client, err = f.cloud.Client(t.Context())
 	f.must(err)
 	t.Cleanup(func() { f.client.Close() })
-	subscription := localcloud.Events(p.Name)
-	subscription.Handler = f
-	subscription.MinBackoff, subscription.MaxBackoff = 50*time.Millisecond, time.Second
-	f.events, err = f.cloud.DeployWrite(t.Context(), p.Name, subscription)
-	f.must(err)
+	f.events = deploy.Write(t, f.cloud, file, f, func(p *localcloud.Push) {
+		p.MinBackoff, p.MaxBackoff = 50*time.Millisecond, time.Second
+	})
 	f.env = append(env, "PIPELINE="+file, "FUNCTION_TARGET=write", "BIGTABLE_EMULATOR_HOST="+f.addr,
 		"PUBSUB_EMULATOR_HOST="+f.cloud.Addr(), "PUBSUB_PROJECT=local")
 	f.children = make([]*child, n)

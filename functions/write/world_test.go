@@ -25,6 +25,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest/deploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
@@ -135,15 +136,12 @@ func newWorld(t testing.TB, seed uint64, file string, o worldOptions) *world {
 	w.letters = deadletter.NewPublisher(w.client.Publisher(p.Name + "-dead-letter"))
 	w.onClose(w.letters.Close)
 	w.deploy(file)
-	subscription := localcloud.Events(p.Name)
-	subscription.Handler, subscription.Ordered = w, o.ordered
-	if o.attempts > 0 {
-		subscription.MaxAttempts = o.attempts
-	}
-	// Without the pull subscriptions of DeployWrite, which poll: Published has it all.
-	w.must(w.cloud.CreateTopics(t.Context(), p.Name+"-events", p.Name+"-dead-letter", p.Name+"-undelivered"))
-	w.events, err = w.cloud.CreatePush(t.Context(), subscription)
-	w.must(err)
+	w.events = deploy.Write(t, w.cloud, file, w, func(p *localcloud.Push) {
+		p.Ordered = o.ordered
+		if o.attempts > 0 {
+			p.MaxAttempts = o.attempts
+		}
+	})
 	return w
 }
 

@@ -72,6 +72,7 @@ var house = map[string][]string{
 	"internal/localcloud/googlepubsub": {"internal/localcloud", "internal/googleemu", "internal/push"},
 	"internal/googleemu":               {},
 	"internal/functest":                {"emulator"},
+	"internal/functest/deploy":         {"internal/lint", "internal/localcloud", "pipeline"},
 	"internal/features":                {},
 	"internal/layers":                  {},
 	"examples":                         {},
@@ -84,17 +85,17 @@ var house = map[string][]string{
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
-var testSupport = []string{"emulator", "examples", "internal/functest", "internal/googleemu", "internal/localcloud/...", "internal/telemetry", "ledger/storetest"}
+var testSupport = []string{"emulator", "examples", "internal/functest/...", "internal/googleemu", "internal/localcloud/...", "internal/telemetry", "ledger/storetest"}
 
 // testOnly is what no package but those of its own tree and test support may import outside a _test.go file.
-var testOnly = []string{"internal/functest", "internal/googleemu", "internal/features", "internal/layers", "ledger/storetest"}
+var testOnly = []string{"internal/functest/...", "internal/googleemu", "internal/features", "internal/layers", "ledger/storetest"}
 
 // notDeployed is what the binary of cmd/functions must not contain, by full import path: ours that serve laptops and tests, and their like of others.
 var notDeployed = []string{
 	Module + "/emulator/...",
 	Module + "/examples/...",
 	Module + "/internal/features",
-	Module + "/internal/functest",
+	Module + "/internal/functest/...",
 	Module + "/internal/googleemu",
 	Module + "/internal/layers",
 	Module + "/internal/localcloud/...",

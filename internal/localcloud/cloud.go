@@ -1,13 +1,19 @@
-// Package localcloud guarantees what a function may expect of Pub/Sub, in one
-// process: every message published to a topic is sent to the endpoint of each
-// push subscription over HTTP until it is acknowledged, forwarded to the
-// dead-letter topic or past its retention; several at a time, no more than the
-// endpoint takes; in order where it has an ordering key.
+// Package localcloud guarantees what a pipeline and its user may expect of Pub/Sub, in
+// one process. Every message published to a topic is sent to the endpoint of each push
+// subscription over HTTP until it is acknowledged, forwarded to the dead-letter topic or
+// past its retention; several at a time, no more than the endpoint takes. Who pulls, with
+// any client, gets each message once, and again only when its deadline passes or it is
+// refused; no more at a time than the client asks for. Both keep the order of messages
+// with an ordering key, where the subscription is ordered.
 //
-// Messages live in memory and die with the process. Everything else is real:
-// publishers speak gRPC, deliveries are HTTP requests. It runs over TCP, or
-// without sockets and then inside a testing/synctest bubble too, where hours of
-// backoff take milliseconds.
+// Messages live in memory and die with the process. Everything else is real: clients
+// speak gRPC, or JSON over HTTP at the same port, and deliveries are HTTP requests. It
+// runs over TCP, or without sockets and then inside a testing/synctest bubble too, where
+// hours of backoff take milliseconds.
+//
+// What Pub/Sub has and a pipeline needs nothing of answers UNIMPLEMENTED: schemas,
+// snapshots, filters, exactly-once delivery, subscriptions to buckets and tables. Topics
+// and subscriptions cannot be changed once they are made.
 package localcloud
 
 import (
@@ -21,7 +27,6 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"cloud.google.com/go/pubsub/v2/pstest"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -45,13 +50,13 @@ type Options struct {
 // Cloud is a running Pub/Sub. Close it.
 type Cloud struct {
 	opts   Options
-	topics *pstest.Server // its own listener is closed; only its service is used
 	server *grpc.Server
 	listen net.Listener
+	rest   *rest // nil in memory
 	conn   *grpc.ClientConn
 	web    *web
 
-	running     context.Context // of the dispatchers, which stop ends
+	running     context.Context // of the dispatchers and pulls, which stop ends
 	stop        context.CancelFunc
 	requests    context.Context // of the requests under way, which abort ends
 	abort       context.CancelFunc
@@ -61,13 +66,20 @@ type Cloud struct {
 	closing sync.Once
 	closed  error
 
-	mu      sync.Mutex
-	byTopic map[string][]*Subscription // by the topic's full name
+	mu        sync.Mutex
+	topics    map[string]*topic // by full name, as are all of these
+	published map[string][]*pubsubpb.PubsubMessage
+	messages  int // published so far
+	pushes    map[string]*Subscription
+	pulls     map[string]*pull
 }
 
 // New starts a Cloud without topics.
 func New(o Options) (*Cloud, error) {
-	c := &Cloud{opts: o, byTopic: map[string][]*Subscription{}}
+	c := &Cloud{
+		opts: o, topics: map[string]*topic{}, published: map[string][]*pubsubpb.PubsubMessage{},
+		pushes: map[string]*Subscription{}, pulls: map[string]*pull{},
+	}
 	if err := c.listenOn(); err != nil {
 		return nil, err
 	}
@@ -79,16 +91,31 @@ func New(o Options) (*Cloud, error) {
 	c.web = newWeb(o.InMemory)
 	c.running, c.stop = context.WithCancel(context.Background())
 	c.requests, c.abort = context.WithCancel(context.Background())
-	c.topics = newTopics()
-	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxRPC), grpc.UnaryInterceptor(c.intercept))
-	pubsubpb.RegisterPublisherServer(c.server, &c.topics.GServer)
-	pubsubpb.RegisterSubscriberServer(c.server, &c.topics.GServer)
-	c.serving.Go(func() {
-		if err := c.server.Serve(c.listen); err != nil {
-			o.Logger.Error("local Pub/Sub no longer serves", "error", err)
-		}
-	})
+	c.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxRPC), grpc.WaitForHandlers(true))
+	pubsubpb.RegisterPublisherServer(c.server, &publisher{cloud: c})
+	pubsubpb.RegisterSubscriberServer(c.server, &subscriber{cloud: c})
+	c.serve()
 	return c, nil
+}
+
+// serve serves gRPC and, over TCP, HTTP/1 at the same port.
+func (c *Cloud) serve() {
+	calls := c.listen
+	if !c.opts.InMemory {
+		split := newSplitter(c.listen)
+		calls = split.http2
+		c.rest = newREST(c.conn)
+		c.serving.Go(func() { c.told("accepts no more connections", split.run()) })
+		c.serving.Go(func() { c.told("no longer serves HTTP", c.rest.serve(split.http1)) })
+	}
+	c.serving.Go(func() { c.told("no longer serves", c.server.Serve(calls)) })
+}
+
+// told logs why a part ended by itself.
+func (c *Cloud) told(what string, err error) {
+	if err != nil {
+		c.opts.Logger.Error("local Pub/Sub "+what, "error", err)
+	}
 }
 
 // maxRPC bounds one call in bytes: a batch of many messages of 10 MB is more
@@ -156,9 +183,8 @@ func (c *Cloud) CreateTopics(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// CreatePull makes a subscription to pull from by any client. Unlike the
-// service it keeps a message that nobody pulls for ten minutes only; Published
-// has them all. Names are as those of CreateTopics.
+// CreatePull makes a subscription to pull from by any client, with the longest ack
+// deadline. It keeps messages for seven days. Names are as those of CreateTopics.
 func (c *Cloud) CreatePull(ctx context.Context, topic, id string) error {
 	_, err := pubsubpb.NewSubscriberClient(c.conn).CreateSubscription(ctx, &pubsubpb.Subscription{
 		Name: c.subscription(id), Topic: c.topic(topic), AckDeadlineSeconds: int32(longestDeadline.Seconds()),
@@ -172,20 +198,25 @@ func (c *Cloud) CreatePull(ctx context.Context, topic, id string) error {
 // Published returns every message that was ever published to a topic, in order.
 // The messages share memory with the Cloud: read only.
 func (c *Cloud) Published(topic string) []push.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var out []push.Message
-	for _, m := range c.topics.Messages() {
-		if m.Topic == c.topic(topic) {
-			out = append(out, push.Message{
-				ID: m.ID, PublishTime: m.PublishTime.UTC(), OrderingKey: m.OrderingKey,
-				Attributes: m.Attributes, Data: m.Data,
-			})
-		}
+	for _, m := range c.published[c.topic(topic)] {
+		out = append(out, received(m))
 	}
 	return out
 }
 
-// Stop begins no delivery any more. Those under way end, and what they publish is
-// taken, until Close.
+// received is a message as the rest of the program has it.
+func received(m *pubsubpb.PubsubMessage) push.Message {
+	return push.Message{
+		ID: m.MessageId, PublishTime: m.PublishTime.AsTime(), OrderingKey: m.OrderingKey,
+		Attributes: m.Attributes, Data: m.Data,
+	}
+}
+
+// Stop begins no delivery any more, and ends the streams of those who pull. Deliveries
+// under way end, and what they publish is taken, until Close.
 func (c *Cloud) Stop() { c.stop() }
 
 // Close stops delivering, waits for the requests under way until ctx ends and
@@ -206,11 +237,17 @@ func (c *Cloud) shutDown(ctx context.Context) error {
 		err = fmt.Errorf("closing local Pub/Sub with requests under way: %w", context.Cause(ctx))
 	}
 	c.abort()
-	err = errors.Join(err, c.web.close(), c.conn.Close())
+	err = errors.Join(err, c.web.close())
+	if c.rest != nil {
+		err = errors.Join(err, c.rest.close())
+	}
+	err = errors.Join(err, c.conn.Close())
 	c.server.Stop()
+	// The listener of the port, which the server has where it is in memory.
+	if closed := c.listen.Close(); !c.opts.InMemory {
+		err = errors.Join(err, closed)
+	}
 	c.serving.Wait()
-	err = errors.Join(err, c.topics.Close()) // ends what its subscriptions run
-	c.topics.Wait()
 	return err
 }
 

@@ -46,14 +46,31 @@ func start(t *testing.T, o localcloud.Options) *localcloud.Cloud {
 	return c
 }
 
+// events is a push subscription to flights-events, for a test to complete.
+func events() localcloud.Push {
+	return localcloud.Push{
+		ID: "flights-events", Topic: "flights-events",
+		AckDeadline: 300 * time.Second, MinBackoff: 10 * time.Second, MaxBackoff: 300 * time.Second,
+		MaxAttempts: 100, DeadLetterTopic: "flights-undelivered", Retention: 7 * 24 * time.Hour,
+	}
+}
+
+// deploy makes the topics of flights, a subscription to pull from what is given up on,
+// and the subscription that pushes events to h.
 func deploy(t *testing.T, c *localcloud.Cloud, h http.Handler, tune func(*localcloud.Push)) *localcloud.Subscription {
 	t.Helper()
-	p := localcloud.Events("flights")
+	p := events()
 	p.Handler = h
 	if tune != nil {
 		tune(&p)
 	}
-	s, err := c.DeployWrite(t.Context(), "flights", p)
+	if err := c.CreateTopics(t.Context(), "flights-events", "flights-undelivered"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CreatePull(t.Context(), "flights-undelivered", "flights-undelivered"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.CreatePush(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,18 +202,8 @@ func TestRefusedMessageComesAgainWithTheSameIdentityAndLongerWaits(t *testing.T)
 
 func TestMessageRefusedTooOftenIsForwardedUnderANewID(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *localcloud.Cloud) {
-		// Not as DeployWrite does it: pstest polls its pull subscriptions, for
-		// which eight hours are long.
 		f := newFunction(refuse)
-		if err := c.CreateTopics(t.Context(), "flights-events", "flights-undelivered"); err != nil {
-			t.Fatal(err)
-		}
-		p := localcloud.Events("flights")
-		p.Handler = f
-		s, err := c.CreatePush(t.Context(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := deploy(t, c, f, nil)
 		ids := publish(t, c, &pubsub.Message{Data: []byte("x"), Attributes: map[string]string{"a": "b"}})
 		begin := time.Now()
 		if n, want := idle(t, s), (localcloud.Counts{Published: 1, Delivered: 100, Refused: 100, Forwarded: 1}); n != want {
@@ -518,7 +525,7 @@ func TestSubscriptionIsNotMadeTwiceNorWithoutItsTopics(t *testing.T) {
 			func(p *localcloud.Push) { p.ID, p.Topic = "other", "absent" },
 			func(p *localcloud.Push) { p.ID, p.DeadLetterTopic = "other", "absent" },
 		} {
-			p := localcloud.Events("flights")
+			p := events()
 			p.Endpoint = "http://nowhere/"
 			tune(&p)
 			if _, err := c.CreatePush(t.Context(), p); err == nil {
@@ -539,12 +546,7 @@ func TestThroughTCP(t *testing.T) {
 	f := newFunction(accept)
 	endpoint := httptest.NewServer(f)
 	defer endpoint.Close()
-	p := localcloud.Events("flights")
-	p.Endpoint = endpoint.URL
-	s, err := c.DeployWrite(t.Context(), "flights", p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := deploy(t, c, nil, func(p *localcloud.Push) { p.Endpoint = endpoint.URL })
 	served := newFunction(accept)
 	second, err := c.CreatePush(t.Context(), localcloud.Push{
 		ID: "second", Topic: "flights-events", Handler: served,

@@ -46,33 +46,6 @@ type Push struct {
 	Ordered bool
 }
 
-// Events is the subscription through which the function write of a pipeline
-// gets its events, as it is deployed, but for where it sends them.
-func Events(pipeline string) Push {
-	return Push{
-		ID: pipeline + "-events", Topic: pipeline + "-events",
-		AckDeadline: 300 * time.Second, MinBackoff: 10 * time.Second, MaxBackoff: 300 * time.Second,
-		MaxAttempts: 100, DeadLetterTopic: pipeline + "-undelivered", Retention: 7 * 24 * time.Hour,
-	}
-}
-
-// DeployWrite makes what the function write of a pipeline has around it: the
-// topics NAME-events, NAME-dead-letter and NAME-undelivered, a pull
-// subscription of the same name on each of the last two, and the push
-// subscription p, which Events(pipeline) describes.
-func (c *Cloud) DeployWrite(ctx context.Context, pipeline string, p Push) (*Subscription, error) {
-	dead, undelivered := pipeline+"-dead-letter", pipeline+"-undelivered"
-	if err := c.CreateTopics(ctx, pipeline+"-events", dead, undelivered); err != nil {
-		return nil, err
-	}
-	for _, topic := range []string{dead, undelivered} {
-		if err := c.CreatePull(ctx, topic, topic); err != nil {
-			return nil, err
-		}
-	}
-	return c.CreatePush(ctx, p)
-}
-
 // Subscription delivers to one endpoint until its Cloud is closed.
 type Subscription struct {
 	cloud *Cloud
@@ -125,17 +98,9 @@ func (c *Cloud) CreatePush(ctx context.Context, p Push) (*Subscription, error) {
 			return nil, err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, of := range c.byTopic {
-		for _, other := range of {
-			if other.name == s.name {
-				return nil, fmt.Errorf("creating subscription %s: it exists", p.ID)
-			}
-		}
+	if err := c.addPush(s); err != nil {
+		return nil, err
 	}
-	topic := c.topic(p.Topic)
-	c.byTopic[topic] = append(c.byTopic[topic], s)
 	c.dispatchers.Go(s.run)
 	return s, nil
 }
@@ -205,10 +170,8 @@ func (s *Subscription) accept() {
 	s.inbox = nil
 	s.mu.Unlock()
 	for _, m := range messages {
-		d := &delivery{message: push.Message{
-			ID: m.MessageId, PublishTime: m.PublishTime.AsTime(), OrderingKey: m.OrderingKey,
-			Attributes: m.Attributes, Subscription: s.name, Data: m.Data,
-		}}
+		d := &delivery{message: received(m)}
+		d.message.Subscription = s.name
 		if !s.isOrdered(d) {
 			s.ready = append(s.ready, d)
 			continue

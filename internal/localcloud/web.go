@@ -44,7 +44,7 @@ func (w *web) serve(h http.Handler) (url string, err error) {
 	var l net.Listener
 	if w.inMemory {
 		host := fmt.Sprintf("function-%d.local", len(w.servers))
-		p := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{}), host: host}
+		p := newPipeListener(host)
 		w.pipes[host] = p
 		l = p
 	} else if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -91,13 +91,27 @@ func (w *web) close() error {
 	return err
 }
 
-// pipeListener accepts connections that need no network and have deadlines,
-// which net/http needs and bufconn has not.
+// pipeListener accepts connections that it is given, or that need no network and have
+// deadlines, which net/http needs and bufconn has not.
 type pipeListener struct {
 	conns chan net.Conn
 	once  sync.Once
 	done  chan struct{}
 	host  string
+}
+
+func newPipeListener(host string) *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{}), host: host}
+}
+
+// give hands over a connection, unless the listener is closed.
+func (l *pipeListener) give(c net.Conn) bool {
+	select {
+	case l.conns <- c:
+		return true
+	case <-l.done:
+		return false
+	}
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {
