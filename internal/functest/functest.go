@@ -1,5 +1,5 @@
-// Package functest is what the tests of several functions share: a Bigtable, a
-// deployment of write, a log, a delivery of Pub/Sub, and what instruments say. Each is ended with its test.
+// Package functest is what the tests of several functions share: a Bigtable, a log, a
+// delivery of Pub/Sub, and what instruments say. Each is ended with its test.
 package functest
 
 import (
