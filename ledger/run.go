@@ -15,6 +15,9 @@ type Run struct {
 	To string `json:"to,omitempty"`
 	// IDs: each line has its record's id.
 	IDs bool `json:"ids,omitempty"`
+	// Overwrite: what the file held before is not the scan's, and goes before the first
+	// record comes.
+	Overwrite bool `json:"overwrite,omitempty"`
 	// Workers is how many splits are read at a time.
 	Workers int `json:"workers,omitempty"`
 	// Before is how many records of the scan were acknowledged before this output was

@@ -20,7 +20,6 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
-	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -149,7 +148,7 @@ func (s *scanner) begin(ctx context.Context, p *pipeline.Pipeline) error {
 	if err != nil {
 		return err
 	}
-	run := ledger.Run{IDs: s.ids, Workers: s.workers, Before: s.before, Holder: holder()}
+	run := ledger.Run{IDs: s.ids, Overwrite: s.overwrite, Workers: s.workers, Before: s.before, Holder: holder()}
 	if run.To, err = absolute(s.to); err != nil {
 		return err
 	}
@@ -167,35 +166,6 @@ func (s *scanner) request() task.ScanRequest {
 func (s *scanner) await(ctx context.Context, p *pipeline.Pipeline, call func(context.Context) error) error {
 	return awaitLedger(ctx, s.patience, s.stderr, p.Name, s.get, call)
 }
-
-// outcome says what has become of the scan, and how to go on with it.
-func (s *scanner) outcome(ctx context.Context, done *task.ScanDone, err error) error {
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), parting)
-	defer cancel()
-	if done == nil { // perhaps it ended when the command did
-		if scan, err := s.ledger.Scan(closing, s.id); err == nil && scan.Finished() {
-			end := scanjob.Done(scan)
-			done = &end
-		}
-	}
-	switch {
-	case done != nil && done.State != string(ledger.ScanDone):
-		return fmt.Errorf("scan %s has failed: %s", s.id, done.Error)
-	case errors.Is(err, syscall.EPIPE): // nobody reads on
-		return s.ledger.EndRun(closing, s.id, holder(), nil)
-	case done != nil:
-		return err
-	case ctx.Err() != nil:
-		err = errors.New("stopped")
-	}
-	if failed := s.ledger.EndRun(closing, s.id, holder(), err); failed != nil {
-		err = fmt.Errorf("%w; %w", err, failed)
-	}
-	return fmt.Errorf("%w; to go on: %s", err, resumption(s.file, s.name, s.id))
-}
-
-// parting is how long the ledger may take when the command ends.
-const parting = 5 * time.Second
 
 func (s *scanner) lineError() error {
 	if s.lines == nil {
@@ -368,35 +338,6 @@ func (s *scanner) start(before int64) error {
 		fmt.Fprintf(s.stderr, "%s is new: %s that the scan has delivered before are not in it\n", escaped(s.to), plural(int(before), "row"))
 	}
 	return nil
-}
-
-// tellDone sums up a scan that is done, and says what of it others have delivered.
-func (s *scanner) tellDone(done *task.ScanDone, q *scanQueue, took time.Duration) {
-	fmt.Fprintf(s.stderr, "%s, %s, %d dropped, in %.1f s (%.0f rows/s)\n", plural(int(done.Rows), "row"), records(done.Records),
-		done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())
-	if q.endedElsewhere() {
-		fmt.Fprintln(s.stderr, "another process has finished the scan")
-	}
-	here := s.expected + q.records.Load()
-	if s.lines != nil && here < done.Records-s.before {
-		fmt.Fprintf(s.stderr, "%d of its %s went to %s, the others where another process sends them\n", here, records(done.Records), escaped(describeOutput(s.to)))
-	}
-}
-
-// resumption is the command that goes on with a scan.
-func resumption(file, name, id string) string {
-	return strings.Join([]string{"btf", "scan", "-f", shellQuoted(file), shellQuoted(name), "--resume", shellQuoted(id)}, " ")
-}
-
-// shellQuoted returns an argument as a shell takes it.
-func shellQuoted(s string) string {
-	plain := func(r rune) bool {
-		return strings.ContainsRune("-_./@:", r) || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // pubsubProject is the project of the pipeline's topics.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,24 @@ func TestAPlanningThatWasGivenUpIsStoppedAndSaysWhy(t *testing.T) {
 	}
 	if got := s.status(); !strings.Contains(got, "(ids): stopped, 0 of 0 splits done") || !strings.Contains(got, "PermissionDenied") || !strings.Contains(got, "to go on: btf scan -f ") {
 		t.Errorf("status %s", got)
+	}
+}
+
+// The file is emptied once the scan is planned, also where another process plans it.
+func TestAnOutputThatIsToBeOverwrittenIsSoAfterAStop(t *testing.T) {
+	s := newScanTable(t, 40)
+	out := filepath.Join(s.dir, "out.ndjson")
+	if err := os.WriteFile(out, []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fault := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied})
+	stderr, err := s.scan(t.Context(), scanner{to: out, overwrite: true})
+	if err == nil || s.read(out) != "old\n" {
+		t.Fatalf("%v, %q", err, s.read(out))
+	}
+	s.emulator.RemoveFault(fault)
+	if stderr, err := s.scan(t.Context(), scanner{resume: strings.Fields(stderr)[1]}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 40)) {
+		t.Errorf("%v\n%s\n%s", err, stderr, s.read(out))
 	}
 }
 

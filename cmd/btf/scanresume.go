@@ -134,6 +134,8 @@ func (s *scanner) chooseOutput(k *known) error {
 		s.before = k.records
 	}
 	s.expected = k.records - s.before
+	// Until something is committed, all that the file holds was there before or comes again.
+	s.overwrite = run.Overwrite && !s.fresh && s.expected == 0
 	return s.chooseIDs(run)
 }
 
