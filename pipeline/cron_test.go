@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// covers: SC-13
 func TestAScheduleThatIsNeverDueIsRefused(t *testing.T) {
 	for _, cron := range []string{"0 0 31 2 *", "0 0 30 feb *", "0 0 31 2,4,jun-6 *", "* * 31 2/9 */2", "5 5 30,31 2 *"} {
 		err := checkCron(cron)

@@ -146,7 +146,7 @@ func TestWhatFollowsASplitIsPublishedWhenItsTaskComesAgain(t *testing.T) {
 	}
 }
 
-// covers: SC-05, SC-17, SC-23
+// covers: SC-05, SC-17, SC-23, TST-04
 func TestAFailedSinkGivesTheSplitBackWhereItStands(t *testing.T) {
 	h := newHouse(t, "when: row.cf.total >= 15, emit: {id: rowKey}, fetch: {maxRows: 10}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(30)
@@ -208,7 +208,7 @@ func TestWhatAFilterHidesMovesThePositionToo(t *testing.T) {
 	}
 }
 
-// covers: SC-08
+// covers: SC-08, TST-04
 func TestASplitWhoseRestIsEmptyFinishesWithoutAStream(t *testing.T) {
 	h := newHouse(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
@@ -248,7 +248,7 @@ func TestARangeThatEndsJustAfterAKeyIsResumedAfterThatKey(t *testing.T) {
 	}
 }
 
-// covers: SC-22
+// covers: SC-22, TST-04
 // issue-row: 22, 24
 func TestABrokenStreamIsResumedWithoutLossOrRepetition(t *testing.T) {
 	for name, fault := range map[string]emulator.Fault{
