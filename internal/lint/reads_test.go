@@ -41,7 +41,6 @@ func scanFindings(t *testing.T, scan string) string {
 	return strings.Join(out, "\n")
 }
 
-// covers: SC-15
 func TestAnExpressionThatReadsWhatCellsLeavesOutIsAnError(t *testing.T) {
 	for scan, want := range map[string]string{
 		"cells: {families: [raw]}\nwhen: row.cf.status == \"PAID\"":                                                     `p.yaml:13:11: error: scans.all.when: reads family "cf", which cells leaves out, so that it is never there: add it to cells.families [left-out]`,
