@@ -107,6 +107,7 @@ func (t *totals) read() write.Summary {
 // flights are the example: its pipeline, its events and the rows that they make.
 type flights struct {
 	*lint.Loaded
+	text   []byte // of the file
 	events [][]byte
 	rows   map[string]cells
 }
@@ -124,7 +125,7 @@ func loadFlights() (*flights, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &flights{Loaded: loaded, events: bytes.Split(bytes.TrimSpace(data), []byte("\n"))}
+	f := &flights{Loaded: loaded, text: file, events: bytes.Split(bytes.TrimSpace(data), []byte("\n"))}
 	f.rows, err = expectedRows(loaded.Pipeline, f.events)
 	return f, err
 }
@@ -164,7 +165,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	if d.hold {
-		d.holdOpen(ctx, l, f, place)
+		return errors.Join(d.holdOpen(ctx, l, f, dir, place), differences, scanned)
 	}
 	return errors.Join(differences, scanned)
 }
@@ -228,15 +229,21 @@ func (d *demo) tell() error {
 	return nil
 }
 
-// holdOpen says how to reach the parts and waits for an interrupt.
-func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, place string) {
+// holdOpen says how to reach the parts, the pipeline file among them, and waits for an
+// interrupt.
+func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, dir, place string) error {
+	file := filepath.Join(dir, "pipeline.yaml")
+	if err := os.WriteFile(file, f.text, 0o600); err != nil {
+		return fmt.Errorf("writing the demo's pipeline file: %w", err)
+	}
 	fmt.Fprintf(d.stderr, "holding; to look around, in another shell:\n"+
 		"  export BIGTABLE_EMULATOR_HOST=%s\n"+
 		"  export PUBSUB_EMULATOR_HOST=%s PUBSUB_PROJECT=%s\n"+
 		"  export LEDGER=%s\n"+
 		"  cbt -project demo -instance demo read flights count=3\n"+
-		"  btf status -f examples/flights/pipeline.yaml --all\n"+
-		"  btf scan -f examples/flights/pipeline.yaml %s --to -\n"+
-		"Ctrl-C ends it\n", l.bigtable, l.cloud.Addr(), localProject, place, f.Pipeline.Scans[0].Name)
+		"  btf status -f %[5]s --all\n"+
+		"  btf scan -f %[5]s %[6]s --to -\n"+
+		"Ctrl-C ends it\n", l.bigtable, l.cloud.Addr(), localProject, place, shellQuoted(file), f.Pipeline.Scans[0].Name)
 	<-ctx.Done()
+	return nil
 }

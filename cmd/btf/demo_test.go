@@ -146,9 +146,20 @@ func TestCbtReadsTheRowsOfAHeldDemo(t *testing.T) {
 // waitForText returns the first group of what a running command prints.
 func waitForText(t *testing.T, out *output, re *regexp.Regexp, done <-chan error) string {
 	t.Helper()
+	var m []string
+	waitUntil(t, out, done, func(text string) bool {
+		m = re.FindStringSubmatch(text)
+		return m != nil
+	})
+	return m[1]
+}
+
+// waitUntil waits until what a running command prints is as wanted.
+func waitUntil(t *testing.T, out *output, done <-chan error, wanted func(text string) bool) {
+	t.Helper()
 	for range 1200 {
-		if m := re.FindStringSubmatch(out.String()); m != nil {
-			return m[1]
+		if wanted(out.String()) {
+			return
 		}
 		select {
 		case err := <-done:
@@ -156,6 +167,5 @@ func waitForText(t *testing.T, out *output, re *regexp.Regexp, done <-chan error
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	t.Fatalf("it does not say %s:\n%s", re, out)
-	return ""
+	t.Fatalf("it does not say what it should:\n%s", out)
 }

@@ -28,7 +28,7 @@ type scanning struct {
 	mu      sync.Mutex
 	workers map[int]bool // that have read
 	rows    int64
-	changed func(rows int)
+	changed func(rows int) // nil where nobody looks
 }
 
 func (s *scanning) add(worker int, summary scanworker.Summary) {
@@ -38,7 +38,9 @@ func (s *scanning) add(worker int, summary scanworker.Summary) {
 		s.workers[worker] = true
 	}
 	s.rows += summary.Rows
-	s.changed(int(s.rows))
+	if s.changed != nil {
+		s.changed(int(s.rows))
+	}
 }
 
 func (s *scanning) finish(done task.ScanDone) {
@@ -52,6 +54,13 @@ func (s *scanning) begin(changed func(rows int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workers, s.rows, s.changed = map[int]bool{}, 0, changed
+}
+
+// end has scans that come later, while the demo is held, change nothing.
+func (s *scanning) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = nil
 }
 
 func (s *scanning) workersSeen() int {
@@ -91,6 +100,7 @@ func (d *demo) scan(ctx context.Context, l *local, f *flights) (differences, err
 	if err := l.pushes[f.Pipeline.Name+"-scan-tasks"].Idle(ctx); err != nil {
 		return nil, err
 	}
+	d.scanning.end()
 	bar.end()
 	if done.Scan != id || done.State != string(ledger.ScanDone) {
 		return nil, fmt.Errorf("scan %s of %s is %s: %s", done.Scan, id, done.State, done.Error)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
@@ -48,6 +46,8 @@ type dev struct {
 	file     string
 	stdout   io.Writer
 	tell     *teller
+	sums     *summer // of deliveries to write, and of warnings
+	ends     splitEnds
 	clock    clock
 	name     string // of the pipeline
 	local    *local
@@ -55,24 +55,6 @@ type dev struct {
 	told     map[string]string // what was told of each scan; nil until the file has some
 	text     []byte            // as it was loaded or refused last
 	pipeline atomic.Pointer[pipeline.Pipeline]
-}
-
-// teller prints what happens, one line at a time, from any goroutine.
-type teller struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-func (t *teller) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.out.Write(b)
-}
-
-// line prints one line. A terminal that is gone is no reason to stop.
-func (t *teller) line(format string, args ...any) {
-	p := &printer{out: t}
-	p.printf(format+"\n", args...)
 }
 
 func (d *dev) run(ctx context.Context) (err error) {
@@ -95,8 +77,9 @@ func (d *dev) run(ctx context.Context) (err error) {
 			err = errors.Join(err, d.ledger.close())
 		}
 	}()
-	logger := slog.New(slog.NewTextHandler(d.tell, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if d.local, err = startLocal(ctx, loaded, d.options(logger)); err != nil {
+	d.sums = newSummer(d.tell.line)
+	defer d.sums.close()
+	if d.local, err = startLocal(ctx, loaded, d.options()); err != nil {
 		return fmt.Errorf("starting %s: %w", d.file, err)
 	}
 	defer func() { err = errors.Join(err, d.local.close()) }()
@@ -146,16 +129,6 @@ func (d *dev) endpoints(file *pipeline.Pipeline) error {
 	err := errors.Join(p.err, d.tellScans(file))
 	d.tell.line("running %s; change it and save, or end with Ctrl-C", d.file)
 	return err
-}
-
-// wrote tells of one delivery to write.
-func (d *dev) wrote(_ context.Context, s write.Summary) {
-	if s.Refused != nil {
-		d.tell.line("refused, and will come again: %s", s.Refused)
-		return
-	}
-	d.tell.line("delivered: %s, %s applied, %d skipped, %d failed, %d kept as dead letters",
-		plural(s.Records, "record"), plural(s.Applied, "row"), s.Skipped, s.Failed, s.DeadLettered)
 }
 
 // reload deploys the file's new text, or says why the version before stays.

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +43,7 @@ type developing struct {
 	topic          *pubsub.Publisher // of events
 	requests       *pubsub.Publisher // of scans
 	tables         *bigtable.Client
-	deliveries     int
+	published      int
 }
 
 func startDev(t *testing.T, text string) *developing {
@@ -111,14 +111,26 @@ func (d *developing) said(re string) string {
 	return waitForText(d.t, &d.stderr, regexp.MustCompile(re), d.done)
 }
 
-// publish publishes an event and waits until one more has been delivered.
-func (d *developing) publish(event string) {
+// publish publishes events and waits until it was told that all have been delivered.
+func (d *developing) publish(events ...string) {
 	d.t.Helper()
-	if _, err := d.topic.Publish(d.t.Context(), &pubsub.Message{Data: []byte(event)}).Get(d.t.Context()); err != nil {
-		d.t.Fatal(err)
+	for _, event := range events {
+		if _, err := d.topic.Publish(d.t.Context(), &pubsub.Message{Data: []byte(event)}).Get(d.t.Context()); err != nil {
+			d.t.Fatal(err)
+		}
 	}
-	d.deliveries++
-	d.said(fmt.Sprintf(`(?s)(?:delivered: .*){%d}(.*)`, d.deliveries))
+	d.published += len(events)
+	waitUntil(d.t, &d.stderr, d.done, func(text string) bool {
+		delivered := 0
+		for _, m := range regexp.MustCompile(`(?m)^delivered: (\d+) record`).FindAllStringSubmatch(text, -1) {
+			n, err := strconv.Atoi(m[1])
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			delivered += n
+		}
+		return delivered == d.published
+	})
 }
 
 // status reads a row's cf:status, empty where there is no row.

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
@@ -15,10 +18,11 @@ import (
 
 // This file is the part of dev that is about scans.
 
-func (d *dev) options(logger *slog.Logger) localOptions {
+func (d *dev) options() localOptions {
 	return localOptions{
-		logger: logger, records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), openLedger: d.openLedger,
-		wrote: d.wrote, planned: d.planned, scanned: d.scanned, finished: d.finished,
+		logger:  slog.New(&lineHandler{line: d.sums.line}),
+		records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), openLedger: d.openLedger,
+		wrote: d.sums.delivery, planned: d.planned, scanned: d.scanned, finished: d.finished,
 	}
 }
 
@@ -51,17 +55,34 @@ func (d *dev) tellScans(p *pipeline.Pipeline) error {
 		}
 		d.told[s.Name] = text
 	}
-	if name := p.Scans[0].Name; first {
-		d.tell.line(`to start a scan, publish {"scan": "%s"} to topic %s; or, with the variables above in another shell: btf scan -f %s %[1]s`,
-			name, localTopic(d.name+"-scan-requests"), shellQuoted(d.file))
+	if first {
+		done := localTopic(d.name + "-scan-done")
+		d.tell.line("when a scan has ended, a message says so on topic %s, to be pulled from %s", done, pullOf(done))
+		d.tellStart(p.Scans)
 	}
 	return out.err
 }
 
+// tellStart says how to start one of the scans whose records are sent from here.
+func (d *dev) tellStart(all []*pipeline.Scan) {
+	i := slices.IndexFunc(all, func(s *pipeline.Scan) bool { return s.To.Served() == nil })
+	if i < 0 {
+		return
+	}
+	request := fmt.Sprintf(`{"scan": "%s"}`, all[i].Name)
+	topic := localTopic(d.name + "-scan-requests")
+	d.tell.line("to start a scan, publish %s to topic %s:", request, topic)
+	d.tell.line(`  curl http://%s/v1/%s:publish -d '{"messages": [{"data": "%s"}]}'`,
+		d.local.cloud.Addr(), topic, base64.StdEncoding.EncodeToString([]byte(request)))
+	d.tell.line("or have its records as lines, with the variables above in another shell: btf scan -f %s %s --to -", shellQuoted(d.file), all[i].Name)
+}
+
 // describeScan says where a scan's records go, and when it is due.
 func describeScan(s *pipeline.Scan) string {
-	text := "its sink is " + s.To.Kind()
+	text := ""
 	switch {
+	case s.To.Served() != nil:
+		text = fmt.Sprintf("it cannot be started here: %s; btf scan with --to FILE writes its records to a file", s.To.Served())
 	case s.To.Log:
 		text = "records are printed here"
 	case s.To.PubSub != nil:
@@ -87,10 +108,11 @@ func (d *dev) planned(_ context.Context, s scanplanner.Summary) {
 // scanned tells of one task.
 func (d *dev) scanned(_ int, s scanworker.Summary) {
 	what := "scan %s (%s), split %d: "
+	defer d.ends.told(s)
 	switch s.Outcome {
 	case scanworker.OutcomeDone, scanworker.OutcomeContinued:
-		d.tell.line(what+"%s, %d rows, %d records, %d dropped in %s", s.Scan, s.Name, s.Split,
-			string(s.Outcome), s.Rows, s.Records, s.Dropped, s.Duration.Round(time.Millisecond))
+		d.tell.line(what+"%s, %s, %s, %d dropped in %s", s.Scan, s.Name, s.Split,
+			string(s.Outcome), plural(int(s.Rows), "row"), plural(int(s.Records), "record"), s.Dropped, s.Duration.Round(time.Millisecond))
 	case scanworker.OutcomeFailed:
 		d.tell.line(what+"failed: %s", s.Scan, s.Name, s.Split, s.Reason)
 	case scanworker.OutcomeReturned:
@@ -100,14 +122,15 @@ func (d *dev) scanned(_ int, s scanworker.Summary) {
 	}
 }
 
-// finished tells of a scan that is done or has failed.
+// finished tells of a scan that is done or has failed, behind its last split.
 func (d *dev) finished(s task.ScanDone) {
+	d.ends.wait(s)
 	if s.Error != "" {
 		d.tell.line("scan %s (%s) has failed: %s", s.Scan, s.Name, s.Error)
 		return
 	}
-	d.tell.line("scan %s (%s) is %s: %s, %d records, %d dropped, %s, in %s", s.Scan, s.Name, s.State,
-		plural(int(s.Rows), "row"), s.Records, s.Dropped, plural(s.Splits, "split"), s.FinishedAt.Sub(s.CreatedAt).Round(time.Millisecond))
+	d.tell.line("scan %s (%s) is %s: %s, %s, %d dropped, %s, in %s", s.Scan, s.Name, s.State,
+		plural(int(s.Rows), "row"), plural(int(s.Records), "record"), s.Dropped, plural(s.Splits, "split"), s.FinishedAt.Sub(s.CreatedAt).Round(time.Millisecond))
 }
 
 // startScheduled asks for scans that are due, until ctx ends.

@@ -101,8 +101,7 @@ const withScan = "scans:\n  ids: {table: orders, emit: {id: rowKey, status: row.
 func TestDevScansOnRequestWhatItHasWritten(t *testing.T) {
 	d, run := startDevOf(t, withValue("event.status")+withScan, systemClock())
 	out := arrive(t, run, "out")
-	d.publish(`{"id": "a", "status": "PAID"}`)
-	d.publish(`{"id": "b", "status": "NEW"}`)
+	d.publish(`{"id": "a", "status": "PAID"}`, `{"id": "b", "status": "NEW"}`)
 	id := d.ask(`{"scan": "ids"}`)
 	d.said(`scan ` + id + ` \(ids\) (has begun: 1 split, 1 task)`)
 	d.said(`scan ` + id + ` \(ids\), split 0: (done, 2 rows, 2 records, 0 dropped in )`)
@@ -126,7 +125,9 @@ func TestDevMakesTheApplicationProfilesThatAFileNames(t *testing.T) {
 
 func TestDevServesAFileThatHasScansOnly(t *testing.T) {
 	d := startDev(t, scansOnly)
-	d.said(`(to start a scan, publish {"scan": "ids"} to topic projects/local/topics/orders-scan-requests; .* btf scan -f orders.yaml ids)`)
+	d.said(`(to start a scan, publish {"scan": "ids"} to topic projects/local/topics/orders-scan-requests)`)
+	d.said(`(btf scan -f orders.yaml ids --to -)`)
+	d.said(`(when a scan has ended, a message says so on topic projects/local/topics/orders-scan-done, to be pulled from projects/local/subscriptions/orders-scan-done)`)
 	d.said(`scan ids: (records go to topic projects/local/topics/out, to be pulled from projects/local/subscriptions/out)`)
 	d.said(`scan shown: (records are printed here)`)
 	if text := d.stderr.String(); strings.Contains(text, "function write") {
@@ -224,9 +225,11 @@ func TestAScanUnderWayGoesOnInTheNewVersionOfTheFile(t *testing.T) {
 	file := withValue("event.status") + withScan
 	d, run := startDevOf(t, file, systemClock())
 	out := arrive(t, run, "out")
+	var events []string
 	for i := range 10 {
-		d.publish(fmt.Sprintf(`{"id": "k%d", "status": "PAID"}`, i))
+		events = append(events, fmt.Sprintf(`{"id": "k%d", "status": "PAID"}`, i))
 	}
+	d.publish(events...)
 	// The stream breaks after four rows, and the next one never begins.
 	run.local.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 4})
 	run.local.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
@@ -258,7 +261,7 @@ func TestDevEndsWhileAScanIsUnderWay(t *testing.T) {
 	d.ask(`{"scan": "ids"}`)
 	out.wait(t, 1)
 	d.end()
-	if text := d.stderr.String(); !strings.Contains(text, "split 0: continued, 1 rows") {
+	if text := d.stderr.String(); !strings.Contains(text, "split 0: continued, 1 row") {
 		t.Errorf("the slice did not end by itself:\n%s", text)
 	}
 }

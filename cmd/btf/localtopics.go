@@ -129,6 +129,10 @@ func (l *local) subscribe(ctx context.Context, loaded *lint.Loaded, releases map
 	if len(loaded.Pipeline.Scans) == 0 {
 		return nil
 	}
+	done := localTopic(loaded.Pipeline.Name + "-scan-done")
+	if err := l.createPull(ctx, done, pullOf(done)); err != nil {
+		return err
+	}
 	return l.listenForDone(ctx, loaded.Pipeline.Name+"-scan-done")
 }
 
@@ -161,7 +165,7 @@ func (l *local) listenForDone(ctx context.Context, topic string) error {
 		return nil
 	})
 	return l.createPush(ctx, localcloud.Push{
-		ID: topic, Topic: topic, Handler: handler, AckDeadline: time.Minute,
+		ID: topic + "-told", Topic: topic, Handler: handler, AckDeadline: time.Minute,
 		MinBackoff: 10 * time.Second, MaxBackoff: time.Minute, Retention: time.Hour,
 	})
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// post sends JSON to the local Pub/Sub, and returns its answer.
+func post(t *testing.T, host, path, body string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+host+"/v1/projects/local/"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d %s, %v", path, resp.StatusCode, text, err)
+	}
+	return string(text)
+}
+
+func TestAHeldDemoCanBeLookedAtFromAnyDirectory(t *testing.T) {
+	in(t, nil)
+	var stdout, stderr output
+	cmd := root(&stdout, &stderr)
+	cmd.SetArgs([]string{"demo", "--hold"})
+	ctx, interrupt := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	host := waitForText(t, &stderr, regexp.MustCompile(`PUBSUB_EMULATOR_HOST=(\S+)`), done)
+	file := waitForText(t, &stderr, regexp.MustCompile(`btf status -f (\S+) --all\n`), done)
+	place := waitForText(t, &stderr, regexp.MustCompile(`LEDGER=(\S+)`), done)
+	waitForText(t, &stderr, regexp.MustCompile(`(Ctrl-C ends it\n)`), done)
+
+	var status output
+	report := statusReport{file: file, all: true, now: time.Now, get: func(name string) string {
+		return map[string]string{"LEDGER": place}[name]
+	}}
+	if err := report.run(ctx, &status); err != nil || !strings.Contains(status.String(), "done, 12 of 12 splits done") {
+		t.Errorf("status says %q, %v", &status, err)
+	}
+
+	// Another scan, of which the demo tells nothing.
+	name := regexp.MustCompile(`btf scan -f \S+ (\S+)`).FindStringSubmatch(stderr.String())[1]
+	request := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, `{"scan": "%s"}`, name))
+	post(t, host, "topics/flights-scan-requests:publish", `{"messages": [{"data": "`+request+`"}]}`)
+	for ended := 0; ended < 2; {
+		var pulled struct {
+			ReceivedMessages []struct{ AckID string }
+		}
+		answer := post(t, host, "subscriptions/flights-scan-done:pull", `{"maxMessages": 1}`)
+		if err := json.Unmarshal([]byte(answer), &pulled); err != nil {
+			t.Fatal(err)
+		}
+		ended += len(pulled.ReceivedMessages)
+	}
+	interrupt()
+	if err := <-done; err != nil {
+		t.Errorf("an interrupt ends the demo with %v", err)
+	}
+	if _, after, _ := strings.Cut(stderr.String(), "Ctrl-C ends it\n"); after != "" {
+		t.Errorf("while it is held it says %q", after)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Errorf("%s is left behind", file)
+	}
+}
+
+func TestOnlyTheDemosOwnScanMovesItsBar(t *testing.T) {
+	var s scanning
+	rows := 0
+	s.begin(func(n int) { rows = n })
+	summary := scanworker.Summary{Fence: 1, Counts: ledger.Counts{Rows: 10}}
+	s.add(0, summary)
+	s.end()
+	s.add(1, summary)
+	if rows != 10 {
+		t.Errorf("the bar is at %d, and the demo's scan has read 10", rows)
+	}
+}
