@@ -1,7 +1,9 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -76,20 +78,44 @@ func TestOnlyAScanThatIsNotFinishedIsCancelled(t *testing.T) {
 	}
 }
 
+// mortalStore answers some calls, and none after. Several goroutines may use it.
+type mortalStore struct {
+	ledger.Store
+	left atomic.Int64
+}
+
+func (m *mortalStore) Get(ctx context.Context, keys ...ledger.Key) ([]ledger.Doc, error) {
+	if m.left.Add(-1) < 0 {
+		return nil, storetest.ErrCrash
+	}
+	return m.Store.Get(ctx, keys...)
+}
+
+func (m *mortalStore) Commit(ctx context.Context, writes []ledger.Write) ([]string, error) {
+	if m.left.Add(-1) < 0 {
+		return nil, storetest.ErrCrash
+	}
+	return m.Store.Commit(ctx, writes)
+}
+
+func (m *mortalStore) List(ctx context.Context, each func(ledger.Doc) error, collections ...string) error {
+	if m.left.Add(-1) < 0 {
+		return storetest.ErrCrash
+	}
+	return m.Store.List(ctx, each, collections...)
+}
+
 // A Cancel that dies half-way leaves splits that can be read to their end.
 func TestACancelThatDiedIsGoneOnWith(t *testing.T) {
-	for crash := range 8 {
+	for crash := range 14 {
 		store := storetest.NewMemory()
 		l := ledger.New(store, "p", ledger.Options{})
 		scan := planned(t, l, 3, 0)
-		calls := 0
-		faulty := &storetest.Faulty{Store: store, Next: func(bool) storetest.Fault {
-			if calls++; calls > crash {
-				return storetest.FaultCrash
-			}
-			return storetest.FaultNone
-		}}
-		_, _ = ledger.New(faulty, "p", ledger.Options{}).Cancel(t.Context(), "s")
+		mortal := &mortalStore{Store: store}
+		mortal.left.Store(int64(crash))
+		if _, err := ledger.New(mortal, "p", ledger.Options{}).Cancel(t.Context(), "s"); (err == nil) != (mortal.left.Load() >= 0) {
+			t.Errorf("a crash at call %d: %v", crash, err)
+		}
 		for i := range 3 {
 			if lease, err := l.Acquire(t.Context(), task(scan, i), "w"); err == nil {
 				if _, err := lease.Finish(t.Context(), at(row(10*i), 1)); err != nil {
