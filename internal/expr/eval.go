@@ -2,6 +2,8 @@ package expr
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -49,7 +51,33 @@ func (p *Program) eval(vars *Vars) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return native(v)
+	out, err := native(v)
+	if err == nil && p.table != nil {
+		err = broken(out)
+	}
+	return out, err
+}
+
+// broken returns why a cell within a family, or a row, that is a value as it is cannot be
+// decoded: nobody has asked for the cell alone.
+func broken(v any) error {
+	switch v := v.(type) {
+	case *types.Err:
+		return v
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if err := broken(v[name]); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, e := range v {
+			if err := broken(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (w Want) holds(v any) bool {
@@ -101,6 +129,8 @@ func nativeValue(v ref.Val, left *int) (any, error) {
 		return v.Duration, nil
 	case types.Null:
 		return nil, nil
+	case *types.Err:
+		return nil, v
 	case *types.Optional:
 		if !v.HasValue() {
 			return Absent{}, nil
