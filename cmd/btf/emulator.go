@@ -6,16 +6,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -54,12 +58,12 @@ and listens on localhost only. docs/emulator.md says how it differs from the ser
 	flags.DurationVar(&f.gcInterval, "gc-interval", time.Minute, "how often garbage collection runs; 0 is only when asked")
 	flags.StringVar(&f.project, "project", "local", "project of the tables made by --table")
 	flags.StringVar(&f.instance, "instance", "local", "instance of the tables made by --table")
-	flags.StringArrayVar(&f.tables, "table", nil, "create a table unless it exists: 'name:cf,cf2;splits=a,m;stream=24h' (repeatable)")
+	flags.StringArrayVar(&f.tables, "table", nil, "create a table unless it exists, and then leave it as it is: 'name:cf,cf2;splits=a,m;stream=24h' (repeatable)")
 	return cmd
 }
 
-// runEmulator serves until ctx is done. It prints the address only when
-// clients can connect and the tables are there.
+// runEmulator serves until ctx is done. It prints the addresses, that for
+// clients last, only when they can connect and the tables are there.
 func runEmulator(ctx context.Context, f emulatorFlags, stdout, stderr io.Writer) (err error) {
 	tables, err := parseTables(f)
 	if err != nil {
@@ -75,7 +79,7 @@ func runEmulator(ctx context.Context, f emulatorFlags, stdout, stderr io.Writer)
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	if err := createTables(ctx, e, tables); err != nil {
+	if err := createTables(ctx, e, tables, stderr); err != nil {
 		return err
 	}
 	listeners, err := listenLocal(ctx, f.port)
@@ -231,17 +235,73 @@ func list(s string) []string {
 }
 
 // createTables creates the tables that are not in the data directory already.
-func createTables(ctx context.Context, e *emulator.Emulator, reqs []*adminpb.CreateTableRequest) error {
+// Those stay as they are; where that is not as asked for, stderr is told.
+func createTables(ctx context.Context, e *emulator.Emulator, reqs []*adminpb.CreateTableRequest, stderr io.Writer) error {
 	conn, err := e.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	admin := adminpb.NewBigtableTableAdminClient(conn)
 	for _, req := range reqs {
-		if _, err := admin.CreateTable(ctx, req); err != nil && status.Code(err) != codes.AlreadyExists {
+		_, err := adminpb.NewBigtableTableAdminClient(conn).CreateTable(ctx, req)
+		if status.Code(err) == codes.AlreadyExists {
+			var lacks []string
+			if lacks, err = missing(ctx, conn, req); len(lacks) > 0 {
+				fmt.Fprintf(stderr, "table %s exists and stays as it is, which is not as --table says: %s\n", req.TableId, strings.Join(lacks, ", "))
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("creating table %s: %w", req.TableId, err)
 		}
 	}
 	return nil
+}
+
+// missing says what a table that exists lacks of a request to create it. More
+// families and splits than asked for are none of it: a table gets those.
+func missing(ctx context.Context, conn grpc.ClientConnInterface, req *adminpb.CreateTableRequest) ([]string, error) {
+	name := req.Parent + "/tables/" + req.TableId
+	table, err := adminpb.NewBigtableTableAdminClient(conn).GetTable(ctx, &adminpb.GetTableRequest{Name: name, View: adminpb.Table_FULL})
+	if err != nil {
+		return nil, err
+	}
+	var lacks []string
+	for _, family := range slices.Sorted(maps.Keys(req.Table.ColumnFamilies)) {
+		if table.ColumnFamilies[family] == nil {
+			lacks = append(lacks, "it has no family "+family)
+		}
+	}
+	bounds, err := boundaries(ctx, conn, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, split := range req.InitialSplits {
+		if !bounds[string(split.Key)] {
+			lacks = append(lacks, fmt.Sprintf("it is not split at %q", split.Key))
+		}
+	}
+	if asked := req.Table.ChangeStreamConfig.GetRetentionPeriod().AsDuration(); asked != 0 {
+		if has := table.ChangeStreamConfig.GetRetentionPeriod().AsDuration(); has != asked {
+			lacks = append(lacks, fmt.Sprintf("its stream keeps %s", has))
+		}
+	}
+	return lacks, nil
+}
+
+// boundaries returns the keys at which a table's tablets end.
+func boundaries(ctx context.Context, conn grpc.ClientConnInterface, table string) (map[string]bool, error) {
+	stream, err := bigtablepb.NewBigtableClient(conn).SampleRowKeys(ctx, &bigtablepb.SampleRowKeysRequest{TableName: table})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for {
+		sample, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			return nil, err
+		}
+		out[string(sample.RowKey)] = true
+	}
 }

@@ -21,24 +21,26 @@ import (
 // runningEmulator is `btf emulator` in this process.
 type runningEmulator struct {
 	host, control string
+	stdout        []string // what it has printed by the time it serves
+	stderr        output
 	stop          func() error
 }
 
 func startEmulator(t *testing.T, args ...string) *runningEmulator {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	e := &runningEmulator{}
 	out, in := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
 		cmd := emulatorCommand()
 		cmd.SetArgs(append([]string{"--port", "0", "--control-port", "0"}, args...))
 		cmd.SetOut(in)
-		cmd.SetErr(io.Discard)
+		cmd.SetErr(&e.stderr)
 		err := cmd.ExecuteContext(ctx)
 		in.CloseWithError(io.EOF)
 		done <- err
 	}()
-	e := &runningEmulator{}
 	e.stop = func() error {
 		cancel()
 		err := <-done
@@ -48,6 +50,7 @@ func startEmulator(t *testing.T, args ...string) *runningEmulator {
 	t.Cleanup(func() { e.stop() })
 	lines := bufio.NewScanner(out)
 	for e.host == "" && lines.Scan() {
+		e.stdout = append(e.stdout, lines.Text())
 		if control, ok := strings.CutPrefix(lines.Text(), "BIGTABLE_EMULATOR_CONTROL="); ok {
 			e.control = control
 		}
@@ -98,6 +101,26 @@ func TestTheEmulatorCommandServesTheTablesItWasAskedFor(t *testing.T) {
 	tables, err := again.admin(t, again.host).ListTables(t.Context(), &adminpb.ListTablesRequest{Parent: "projects/p/instances/i"})
 	if err != nil || len(tables.Tables) != 3 {
 		t.Errorf("after a restart: %v, %v", tables, err)
+	}
+}
+
+// covers: EMU-01
+func TestTheEmulatorCommandSaysWhatATableThatExistsIsNot(t *testing.T) {
+	dir := t.TempDir()
+	e := startEmulator(t, "--data-dir", dir, "--table", "orders:cf,audit;splits=g,p;stream=24h", "--table", "same:cf;splits=m")
+	if text := e.stderr.String(); text != "" {
+		t.Errorf("it says %q", text)
+	}
+	if len(e.stdout) != 2 || e.stdout[0] != "BIGTABLE_EMULATOR_CONTROL="+e.control || e.stdout[1] != "BIGTABLE_EMULATOR_HOST="+e.host {
+		t.Errorf("it prints %q", e.stdout)
+	}
+	if err := e.stop(); err != nil {
+		t.Error(err)
+	}
+	again := startEmulator(t, "--data-dir", dir, "--table", "orders:cf,more;splits=g,x;stream=48h", "--table", "same:cf;splits=m")
+	want := "table orders exists and stays as it is, which is not as --table says: it has no family more, it is not split at \"x\", its stream keeps 24h0m0s\n"
+	if text := again.stderr.String(); text != want {
+		t.Errorf("it says %q, want %q", text, want)
 	}
 }
 

@@ -73,7 +73,9 @@ func serve(ctx context.Context, parts *parts, gate *push.Gate, env environment) 
 	if port == "" {
 		port = "8080"
 	}
-	// The framework cannot be stopped: its goroutine ends with the process.
+	// The framework cannot be stopped: its goroutine ends with the process. It prints one
+	// plain line for each function, `Serving function: "write"`, between the JSON of ours:
+	// nothing but another os.Stdout keeps it from that. Cloud Logging takes it as text.
 	failed := make(chan error, 1)
 	go func() { failed <- funcframework.Start(port) }()
 	env.logger.Info("serving", "functions", parts.names(), "port", port)

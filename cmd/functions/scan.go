@@ -23,9 +23,13 @@ func scanConfig(out *parts, p *pipeline.Pipeline, env environment) (scans.Config
 	if len(p.Scans) == 0 {
 		return cfg, errors.New("the pipeline has no scans")
 	}
+	place := env.get("LEDGER")
+	if place == "" {
+		return cfg, errors.New("LEDGER is not set: scans need firestore:PROJECT/DATABASE, as in firestore:my-project/(default), or file:PATH")
+	}
 	var err error
 	var closer func() error
-	if cfg.Ledger, closer, err = scans.OpenLedger(context.Background(), env.get("LEDGER"), p.Name, env.ledger); err != nil {
+	if cfg.Ledger, closer, err = scans.OpenLedger(context.Background(), place, p.Name, env.ledger); err != nil {
 		return cfg, err
 	}
 	out.closers = append(out.closers, closer)

@@ -358,7 +358,8 @@ func await(t testing.TB, what func() bool) {
 func TestAScanFunctionSaysWhatItLacks(t *testing.T) {
 	for _, target := range []string{"scan-planner", "scan-worker"} {
 		for want, env := range map[string]map[string]string{
-			"LEDGER":                    {"PIPELINE": scanPipeline},
+			"LEDGER is not set":         {"PIPELINE": scanPipeline},
+			`LEDGER "orders.db"`:        {"PIPELINE": scanPipeline, "LEDGER": "orders.db"},
 			"the pipeline has no scans": {"PIPELINE": fmt.Sprintf(benchPipeline, "json"), "LEDGER": "file:/tmp/x"},
 		} {
 			_, err := build(target, environment{logger: discard(), get: func(name string) string { return env[name] }})
