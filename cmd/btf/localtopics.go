@@ -77,7 +77,7 @@ func (l *local) createTopics(ctx context.Context, loaded *lint.Loaded) error {
 		if err := l.createTopic(ctx, topic); err != nil {
 			return err
 		}
-		if err := l.createPull(ctx, topic, pullOf(topic)); err != nil {
+		if err := l.createPull(ctx, topic, pullOf(topic), pullDeadline); err != nil {
 			return err
 		}
 	}
@@ -99,8 +99,12 @@ func (l *local) createTopic(ctx context.Context, name string) error {
 	return l.once(name, func() error { return l.cloud.CreateTopics(ctx, name) })
 }
 
-func (l *local) createPull(ctx context.Context, topic, name string) error {
-	return l.once(name, func() error { return l.cloud.CreatePull(ctx, topic, name) })
+// pullDeadline is how long what was pulled from a topic of the user's is kept from
+// others; Pub/Sub's default.
+const pullDeadline = 10 * time.Second
+
+func (l *local) createPull(ctx context.Context, topic, name string, deadline time.Duration) error {
+	return l.once(name, func() error { return l.cloud.CreatePull(ctx, topic, name, deadline) })
 }
 
 func (l *local) createPush(ctx context.Context, p localcloud.Push) error {
@@ -130,7 +134,7 @@ func (l *local) subscribe(ctx context.Context, loaded *lint.Loaded, releases map
 		return nil
 	}
 	done := localTopic(loaded.Pipeline.Name + "-scan-done")
-	if err := l.createPull(ctx, done, pullOf(done)); err != nil {
+	if err := l.createPull(ctx, done, pullOf(done), pullDeadline); err != nil {
 		return err
 	}
 	return l.listenForDone(ctx, loaded.Pipeline.Name+"-scan-done")
@@ -141,7 +145,7 @@ func (l *local) subscribe(ctx context.Context, loaded *lint.Loaded, releases map
 func (l *local) createSubscription(ctx context.Context, s *lint.Subscription) error {
 	if s.Service == "" {
 		topic := localTopic(s.Topic)
-		return l.createPull(ctx, topic, pullOf(topic))
+		return l.createPull(ctx, topic, pullOf(topic), time.Duration(s.AckDeadline))
 	}
 	to := l.services[s.Service]
 	if to == nil {

@@ -24,6 +24,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -183,11 +184,11 @@ func (c *Cloud) CreateTopics(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// CreatePull makes a subscription to pull from by any client, with the longest ack
-// deadline. It keeps messages for seven days. Names are as those of CreateTopics.
-func (c *Cloud) CreatePull(ctx context.Context, topic, id string) error {
+// CreatePull makes a subscription to pull from by any client, with an ack deadline of 10
+// to 600 s. It keeps messages for seven days. Names are as those of CreateTopics.
+func (c *Cloud) CreatePull(ctx context.Context, topic, id string, deadline time.Duration) error {
 	_, err := pubsubpb.NewSubscriberClient(c.conn).CreateSubscription(ctx, &pubsubpb.Subscription{
-		Name: c.subscription(id), Topic: c.topic(topic), AckDeadlineSeconds: int32(longestDeadline.Seconds()),
+		Name: c.subscription(id), Topic: c.topic(topic), AckDeadlineSeconds: int32(deadline.Seconds()),
 	})
 	if err != nil {
 		return fmt.Errorf("creating subscription %s: %w", id, err)

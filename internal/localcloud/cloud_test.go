@@ -67,7 +67,7 @@ func deploy(t *testing.T, c *localcloud.Cloud, h http.Handler, tune func(*localc
 	if err := c.CreateTopics(t.Context(), "flights-events", "flights-undelivered"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.CreatePull(t.Context(), "flights-undelivered", "flights-undelivered"); err != nil {
+	if err := c.CreatePull(t.Context(), "flights-undelivered", "flights-undelivered", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.CreatePush(t.Context(), p)

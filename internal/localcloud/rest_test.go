@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 )
@@ -92,7 +93,7 @@ func TestMessagesArePublishedAndPulledOverHTTP(t *testing.T) {
 func TestTopicsAndSubscriptionsAreListedInPages(t *testing.T) {
 	overHTTP(t, func(t *testing.T, c *localcloud.Cloud, w web) {
 		must(t, c.CreateTopics(t.Context(), "c", "a", "b", "projects/other/topics/d"))
-		must(t, c.CreatePull(t.Context(), "a", "s1"))
+		must(t, c.CreatePull(t.Context(), "a", "s1", time.Minute))
 		_, err := c.CreatePush(t.Context(), localcloud.Push{ID: "s2", Topic: "a", Endpoint: "http://nowhere/", AckDeadline: 1, Retention: 1})
 		must(t, err)
 		const project = "/v1/projects/my-project"

@@ -33,7 +33,7 @@ func Write(t testing.TB, c *localcloud.Cloud, file string, h http.Handler, tune 
 	for _, s := range resources.Subscriptions {
 		switch s.Service {
 		case "":
-			must(c.CreatePull(t.Context(), s.Topic, s.ID))
+			must(c.CreatePull(t.Context(), s.Topic, s.ID, time.Duration(s.AckDeadline)))
 		case name + "-" + string(lint.Write):
 			p := localcloud.Push{
 				ID: s.ID, Topic: s.Topic, Handler: h, AckDeadline: time.Duration(s.AckDeadline),
