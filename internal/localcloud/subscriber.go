@@ -214,7 +214,7 @@ func (s *subscriber) Pull(ctx context.Context, r *pubsubpb.PullRequest) (*pubsub
 	c := &consumer{deadline: p.deadline}
 	for {
 		got, changed := p.take(c, min(int(r.MaxMessages), responseMessages), time.Now())
-		if len(got) > 0 || r.GetReturnImmediately() { //nolint:staticcheck // clients still set it
+		if len(got) > 0 || r.GetReturnImmediately() { // deprecated, and clients still set it
 			return &pubsubpb.PullResponse{ReceivedMessages: got}, nil
 		}
 		_, err := s.await(ctx, p, changed, nil)
