@@ -1,8 +1,11 @@
 package ledger_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -116,6 +119,7 @@ func TestACancelThatDiedIsGoneOnWith(t *testing.T) {
 		if _, err := ledger.New(mortal, "p", ledger.Options{}).Cancel(t.Context(), "s"); (err == nil) != (mortal.left.Load() >= 0) {
 			t.Errorf("a crash at call %d: %v", crash, err)
 		}
+		left := fetched(t, l)
 		for i := range 3 {
 			if lease, err := l.Acquire(t.Context(), task(scan, i), "w"); err == nil {
 				if _, err := lease.Finish(t.Context(), at(row(10*i), 1)); err != nil {
@@ -124,6 +128,9 @@ func TestACancelThatDiedIsGoneOnWith(t *testing.T) {
 			}
 		}
 		before := fetched(t, l)
+		if left.State == ledger.ScanFailed && (before.State != ledger.ScanFailed || before.Error != ledger.Cancelled) {
+			t.Errorf("after a crash at call %d, workers made it %s: %s", crash, before.State, before.Error)
+		}
 		switch after, err := l.Cancel(t.Context(), "s"); {
 		case before.State == ledger.ScanDone:
 			if !errors.Is(err, ledger.ErrScanFinished) {
@@ -131,6 +138,49 @@ func TestACancelThatDiedIsGoneOnWith(t *testing.T) {
 			}
 		case err != nil || after.Error != ledger.Cancelled || after.Rows+int64(after.Failed) != 3:
 			t.Errorf("after a crash at call %d: %+v, %v", crash, after, err)
+		}
+	}
+}
+
+// sparing cancels all but the first split, whose write it refuses once the others are
+// written.
+type sparing struct {
+	ledger.Store
+	others sync.WaitGroup
+}
+
+func (s *sparing) Commit(ctx context.Context, writes []ledger.Write) ([]string, error) {
+	isSplit := strings.HasSuffix(writes[0].Key.Collection, "/splits")
+	if isSplit && bytes.Contains(writes[0].Body, []byte(`"index":0,`)) {
+		s.others.Wait()
+		return nil, storetest.ErrCrash
+	}
+	if isSplit {
+		defer s.others.Done()
+	}
+	return s.Store.Commit(ctx, writes)
+}
+
+// The split before one that was cancelled does not hand the rest of a limit on to it,
+// and the last to finish does not complete a scan that was cancelled.
+func TestAWorkerDoesNotReviveACancelledScan(t *testing.T) {
+	for _, limit := range []int64{0, 100} {
+		store := storetest.NewMemory()
+		l := ledger.New(store, "p", ledger.Options{})
+		scan := planned(t, l, 3, limit)
+		dying := &sparing{Store: store}
+		dying.others.Add(2)
+		if _, err := ledger.New(dying, "p", ledger.Options{}).Cancel(t.Context(), "s"); !errors.Is(err, storetest.ErrCrash) {
+			t.Fatal(err)
+		}
+		if next := finish(t, l, task(scan, 0), 10); next.Next != nil {
+			t.Errorf("limit %d: split %d is told to go on", limit, next.Next.Index)
+		}
+		if got := split(t, l, scan, 1); got.State != ledger.SplitFailed {
+			t.Errorf("limit %d: the next split is %s", limit, got.State)
+		}
+		if got := fetched(t, l); got.State != ledger.ScanFailed || got.Error != ledger.Cancelled {
+			t.Errorf("limit %d: the scan is %s: %s", limit, got.State, got.Error)
 		}
 	}
 }
