@@ -17,6 +17,9 @@ import (
 // none stands twice, none is unknown, and nothing follows.
 func decode(data []byte, into any, version *int) error {
 	d := jsontext.NewDecoder(bytes.NewReader(data))
+	if d.PeekKind() != '{' { // null would be an empty one
+		return errNoObject
+	}
 	if err := json.UnmarshalDecode(d, into, json.RejectUnknownMembers(true)); err != nil {
 		return explain(err)
 	}

@@ -71,6 +71,7 @@ func TestARequestThatIsNotUnderstoodIsRefused(t *testing.T) {
 		`{}`:                                                                "names no scan",
 		`secret`:                                                            "not a JSON object",
 		``:                                                                  "not a JSON object",
+		`null`:                                                              "not a JSON object",
 		`["a"]`:                                                             "not a JSON object",
 		`"secre"`:                                                           "not a JSON object",
 		`{"scan":"secret`:                                                   "not a JSON object",
