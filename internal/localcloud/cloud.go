@@ -73,6 +73,7 @@ type Cloud struct {
 	messages  int // published so far
 	pushes    map[string]*Subscription
 	pulls     map[string]*pull
+	serial    int // of the newest of these
 }
 
 // New starts a Cloud without topics.

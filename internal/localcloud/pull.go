@@ -16,6 +16,7 @@ import (
 type pull struct {
 	proto    *pubsubpb.Subscription // as made; read only
 	deadline time.Duration          // of a Pull
+	serial   int                    // of the subscription in its Cloud, so that no ack id is another's
 	gone     chan struct{}          // closed when it is deleted
 	wake     chan struct{}          // holds one; a deadline is sooner than all others
 
@@ -36,7 +37,8 @@ type waiting struct {
 	ackID      string // empty while it is not held
 	holder     *consumer
 	until      time.Time
-	acked      bool // of a key of which an earlier one is held
+	looked     time.Time // when what is expected of it is due
+	acked      bool      // of a key of which an earlier one is held
 }
 
 // keyed are the messages of one ordering key. They are held several at a time, in order
@@ -169,7 +171,7 @@ func size(w *waiting) int { return len(w.message.Data) }
 
 func (p *pull) hold(w *waiting, c *consumer, now time.Time) {
 	w.deliveries++
-	w.ackID = fmt.Sprintf("%d-%d", w.number, w.deliveries)
+	w.ackID = fmt.Sprintf("%d-%d-%d", p.serial, w.number, w.deliveries)
 	w.holder, w.until = c, now.Add(c.deadline)
 	c.messages++
 	c.bytes += size(w)
@@ -232,9 +234,8 @@ func (p *pull) modify(ids []string, d time.Duration, now time.Time) {
 			p.giveBack(w)
 			continue
 		}
-		sooner := now.Add(d).Before(w.until)
 		w.until = now.Add(d)
-		if sooner { // else what is expected of it is looked at anew when it is due
+		if w.until.Before(w.looked) { // else it is looked at in time
 			p.expect(w)
 		}
 	}
@@ -271,6 +272,7 @@ func (p *pull) giveBack(w *waiting) {
 // expect has run look at a message when its time is over.
 func (p *pull) expect(w *waiting) {
 	e := expiry{at: w.until, ackID: w.ackID}
+	w.looked = e.at
 	if len(p.expires) == 0 || e.at.Before(p.expires[0].at) {
 		select {
 		case p.wake <- struct{}{}:
@@ -309,9 +311,9 @@ func (p *pull) expire(now time.Time) (next time.Time, any bool) {
 		e := heap.Pop(&p.expires).(expiry)
 		w := p.held[e.ackID]
 		switch {
-		case w == nil: // settled
+		case w == nil, !w.looked.Equal(e.at): // settled; expected sooner since
 		case w.until.After(now):
-			heap.Push(&p.expires, expiry{at: w.until, ackID: e.ackID})
+			p.expect(w)
 		default:
 			p.giveBack(w)
 			returned = true

@@ -532,10 +532,15 @@ func TestPullReturnsSoonWhereNothingIs(t *testing.T) {
 		if got := p.pull(10); len(got) != 0 || time.Since(began) > time.Second {
 			t.Errorf("pulled %v in %s", got, time.Since(began))
 		}
-		time.AfterFunc(100*time.Millisecond, func() { p.publish(text("x")) })
+		var publishing sync.WaitGroup
+		publishing.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			p.publish(text("x"))
+		})
 		if got := p.pull(10); texts(got) != "x" {
 			t.Errorf("what is published while a Pull waits: %v", got)
 		}
+		publishing.Wait()
 	})
 }
 
@@ -543,7 +548,9 @@ func TestADeletedSubscriptionEndsItsReceiver(t *testing.T) {
 	overTCP(t, func(t *testing.T, c *localcloud.Cloud) {
 		p := newPuller(t, c, nil)
 		defer p.close()
-		time.AfterFunc(100*time.Millisecond, func() {
+		var deleting sync.WaitGroup
+		deleting.Go(func() {
+			time.Sleep(100 * time.Millisecond) // it may end before the stream has begun, too
 			_, err := p.raw.DeleteSubscription(context.Background(), &pubsubpb.DeleteSubscriptionRequest{Subscription: outName})
 			if err != nil {
 				t.Error(err)
@@ -553,6 +560,7 @@ func TestADeletedSubscriptionEndsItsReceiver(t *testing.T) {
 		if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), outName) {
 			t.Errorf("it ends with %v", err)
 		}
+		deleting.Wait()
 		p.publish(text("nobody's"))
 	})
 }
@@ -574,6 +582,10 @@ func TestSubscriptionsThatWouldBehaveOtherwiseHereAreRefused(t *testing.T) {
 			"topics/none does not exist": func(s *pubsubpb.Subscription) { s.Topic = "projects/my-project/topics/none" },
 			"is not a name":              func(s *pubsubpb.Subscription) { s.Name = "new" },
 			"there are 10s to 10m0s":     func(s *pubsubpb.Subscription) { s.AckDeadlineSeconds = 5 },
+			"a retention of -1s":         func(s *pubsubpb.Subscription) { s.MessageRetentionDuration = durationpb.New(-time.Second) },
+			"there are 10m0s to 744h0m0s": func(s *pubsubpb.Subscription) {
+				s.MessageRetentionDuration = &durationpb.Duration{Seconds: 1 << 40}
+			},
 		} {
 			r := &pubsubpb.Subscription{Name: "projects/my-project/subscriptions/new", Topic: "projects/my-project/topics/out"}
 			change(r)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/genproto/googleapis/api/annotations"
@@ -163,6 +164,9 @@ func (r *rest) answer(w http.ResponseWriter, req *http.Request) (proto.Message, 
 		values := to.path.FindStringSubmatch(req.URL.Path)
 		if values == nil || to.verb != req.Method {
 			continue
+		}
+		if !utf8.ValidString(req.URL.Path) {
+			return nil, status.Error(codes.InvalidArgument, "the path is not UTF-8")
 		}
 		in, err := to.request(http.MaxBytesReader(w, req.Body, largestBody), req.URL.Query(), values[1:])
 		if err != nil {

@@ -124,6 +124,7 @@ func TestWhatIsWrongOverHTTPIsSaid(t *testing.T) {
 			{"no such field", "POST", publish, `{"message": "x"}`, nil, 400, "unknown field"},
 			{"no base64", "POST", publish, `{"messages": [{"data": "{}"}]}`, nil, 400, "INVALID_ARGUMENT"},
 			{"no number", "GET", "/v1/projects/my-project/topics?pageSize=many", "", nil, 400, "reading pageSize"},
+			{"no text", "GET", "/v1/projects/my-project/topics/%ff", "", nil, 400, "INVALID_ARGUMENT"},
 			{"not served", "POST", "/v1/projects/my-project/subscriptions/s:seek", "{}", nil, 501, "UNIMPLEMENTED"},
 			{"from a page", "POST", publish, `{"messages": [{"data": "eA=="}]}`, []string{"Origin", "http://example.com"}, 403, "PERMISSION_DENIED"},
 			{"by another name", "POST", publish, `{"messages": [{"data": "eA=="}]}`, []string{"Host", "example.com"}, 403, "PERMISSION_DENIED"},

@@ -23,6 +23,9 @@ type splitter struct {
 // silence is how long a connection may say nothing.
 const silence = time.Minute
 
+// acceptPause is how long nothing is accepted where files or memory are short.
+const acceptPause = 50 * time.Millisecond
+
 func newSplitter(l net.Listener) *splitter {
 	return &splitter{
 		listener: l, silent: map[net.Conn]bool{},
@@ -34,6 +37,10 @@ func newSplitter(l net.Listener) *splitter {
 func (s *splitter) run() error {
 	for {
 		conn, err := s.listener.Accept()
+		if passes(err) {
+			time.Sleep(acceptPause)
+			continue
+		}
 		if err != nil {
 			s.end()
 			if errors.Is(err, net.ErrClosed) {
@@ -46,6 +53,12 @@ func (s *splitter) run() error {
 		s.mu.Unlock()
 		s.looking.Go(func() { s.look(conn) })
 	}
+}
+
+// passes reports whether accepting failed for want of files or memory.
+func passes(err error) bool {
+	var temporary interface{ Temporary() bool }
+	return errors.As(err, &temporary) && temporary.Temporary()
 }
 
 func (s *splitter) end() {

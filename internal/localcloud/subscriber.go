@@ -20,6 +20,10 @@ const (
 	// pullRetention is how long a message waits to be pulled, unless its subscription
 	// says otherwise.
 	pullRetention = 7 * 24 * time.Hour
+	// Bounds of that.
+	// Source: google/pubsub/v1/pubsub.proto, message_retention_duration.
+	shortestRetention = 10 * time.Minute
+	longestRetention  = 31 * 24 * time.Hour
 	// pullPatience is how long a Pull waits for a first message.
 	pullPatience = 500 * time.Millisecond
 	// Bounds of one response: a message that is larger goes alone.
@@ -47,6 +51,9 @@ func (s *subscriber) CreateSubscription(_ context.Context, r *pubsubpb.Subscript
 	if r.MessageRetentionDuration == nil {
 		r.MessageRetentionDuration = durationpb.New(pullRetention)
 	}
+	if keep := r.MessageRetentionDuration.AsDuration(); keep < shortestRetention || keep > longestRetention {
+		return nil, status.Errorf(codes.InvalidArgument, "a retention of %s: there are %s to %s", keep, shortestRetention, longestRetention)
+	}
 	deadline, err := ackDeadline(r.AckDeadlineSeconds)
 	if err != nil {
 		return nil, err
@@ -55,7 +62,8 @@ func (s *subscriber) CreateSubscription(_ context.Context, r *pubsubpb.Subscript
 	if err := s.cloud.addPull(p); err != nil {
 		return nil, err
 	}
-	s.cloud.dispatchers.Go(func() { p.run(s.cloud.running.Done()) })
+	// No dispatcher: Close waits for these while calls may still begin one.
+	s.cloud.serving.Go(func() { p.run(s.cloud.running.Done()) })
 	return r, nil
 }
 
@@ -92,6 +100,8 @@ func (c *Cloud) addPull(p *pull) error {
 	if err != nil {
 		return err
 	}
+	c.serial++
+	p.serial = c.serial
 	t.subscriptions[p.proto.Name] = p
 	c.pulls[p.proto.Name] = p
 	return nil
@@ -213,33 +223,44 @@ func (s *subscriber) Pull(ctx context.Context, r *pubsubpb.PullRequest) (*pubsub
 	defer cancel()
 	c := &consumer{deadline: p.deadline}
 	for {
-		got, changed := p.take(c, min(int(r.MaxMessages), responseMessages), time.Now())
-		if len(got) > 0 || r.GetReturnImmediately() { // deprecated, and clients still set it
-			return &pubsubpb.PullResponse{ReceivedMessages: got}, nil
-		}
-		_, err := s.await(ctx, p, changed, nil)
-		if errors.Is(err, context.DeadlineExceeded) {
+		if err := s.ended(ctx, p); errors.Is(err, context.DeadlineExceeded) {
 			return &pubsubpb.PullResponse{}, nil
 		} else if err != nil {
 			return nil, err
 		}
+		got, changed := p.take(c, min(int(r.MaxMessages), responseMessages), time.Now())
+		if len(got) > 0 || r.GetReturnImmediately() { // deprecated, and clients still set it
+			return &pubsubpb.PullResponse{ReceivedMessages: got}, nil
+		}
+		s.await(ctx, p, changed, nil)
 	}
 }
 
-// await returns when there may be something to take, or when the client has asked for an
-// answer; an error where there never will be.
-func (s *subscriber) await(ctx context.Context, p *pull, changed, pings <-chan struct{}) (asked bool, err error) {
+// await returns when there may be something to take, when the client has asked for an
+// answer, or when it has ended.
+func (s *subscriber) await(ctx context.Context, p *pull, changed, pings <-chan struct{}) (asked bool) {
 	select {
-	case <-changed:
-		return false, nil
 	case <-pings:
-		return true, nil
+		return true
+	case <-changed:
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
 	case <-p.gone:
-		return false, noSubscription(p.proto.Name)
 	case <-s.cloud.running.Done():
-		return false, status.Error(codes.Unavailable, "the local Pub/Sub ends")
+	}
+	return false
+}
+
+// ended says why nothing is to be taken any more, however much there is.
+func (s *subscriber) ended(ctx context.Context, p *pull) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-p.gone:
+		return noSubscription(p.proto.Name)
+	case <-s.cloud.running.Done():
+		return status.Error(codes.Unavailable, "the local Pub/Sub ends")
+	default:
+		return nil
 	}
 }
 
@@ -346,15 +367,12 @@ func follow(p *pull, c *consumer, r *pubsubpb.StreamingPullRequest) error {
 func (s *subscriber) send(ctx context.Context, stream pubsubpb.Subscriber_StreamingPullServer, p *pull, c *consumer, pings <-chan struct{}) error {
 	properties := &pubsubpb.StreamingPullResponse_SubscriptionProperties{MessageOrderingEnabled: p.proto.EnableMessageOrdering}
 	for {
+		if err := s.ended(ctx, p); err != nil {
+			return err
+		}
 		got, changed := p.take(c, responseMessages, time.Now())
-		if len(got) == 0 {
-			asked, err := s.await(ctx, p, changed, pings)
-			if err != nil {
-				return err
-			}
-			if !asked {
-				continue
-			}
+		if len(got) == 0 && !s.await(ctx, p, changed, pings) {
+			continue
 		}
 		if err := stream.Send(&pubsubpb.StreamingPullResponse{ReceivedMessages: got, SubscriptionProperties: properties}); err != nil {
 			return err
