@@ -154,7 +154,7 @@ func (l *Ledger) completeInOrder(ctx context.Context, s *splitDoc) ([]Write, Fol
 }
 
 // complete adds the write that marks the scan as finished, if it is not: one that was
-// cancelled stays so.
+// cancelled stays so, and perhaps no task is left but this split's to tell of it.
 func (l *Ledger) complete(ctx context.Context, id string, t total, writes []Write) ([]Write, FollowUp, error) {
 	doc, err := l.get(ctx, l.scanKey(id))
 	if err != nil {
@@ -164,7 +164,9 @@ func (l *Ledger) complete(ctx context.Context, id string, t total, writes []Writ
 	if err != nil {
 		return nil, FollowUp{}, fmt.Errorf("scan %q: %w", id, err)
 	}
-	if scan.Finished() {
+	if scan.CompletionDue() {
+		return writes, FollowUp{Scan: scan}, nil
+	} else if scan.Finished() {
 		return writes, FollowUp{}, nil
 	}
 	scan.finish(t, doc.ReadAt)

@@ -173,8 +173,13 @@ func TestAWorkerDoesNotReviveACancelledScan(t *testing.T) {
 		if _, err := ledger.New(dying, "p", ledger.Options{}).Cancel(t.Context(), "s"); !errors.Is(err, storetest.ErrCrash) {
 			t.Fatal(err)
 		}
-		if next := finish(t, l, task(scan, 0), 10); next.Next != nil {
+		next := finish(t, l, task(scan, 0), 10)
+		if next.Next != nil {
 			t.Errorf("limit %d: split %d is told to go on", limit, next.Next.Index)
+		}
+		// No task comes for a split whose turn never does.
+		if limit > 0 && (next.Scan == nil || next.Scan.Error != ledger.Cancelled) {
+			t.Errorf("limit %d: what follows is %+v, want the completion event of the scan that was cancelled", limit, next)
 		}
 		if got := split(t, l, scan, 1); got.State != ledger.SplitFailed {
 			t.Errorf("limit %d: the next split is %s", limit, got.State)

@@ -99,7 +99,6 @@ func (f *function) handle(ctx context.Context, d *push.Delivery, s *Summary) err
 	} else if err := f.sameTable(scan, req); err != nil {
 		return err
 	}
-	s.State, s.Splits = scan.State, scan.Splits
 	return f.publish(ctx, scan, req, s)
 }
 
@@ -263,21 +262,35 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// unfinished returns the splits that workers are to be told of. Where there are none, it
+// reads the scan again: one that was cancelled just now has no task that would tell of it.
+func (f *function) unfinished(ctx context.Context, scan *ledger.Scan) (*ledger.Scan, []ledger.Task, error) {
+	if scan.Finished() {
+		return scan, nil, nil
+	}
+	tasks, err := f.cfg.Ledger.Unfinished(ctx, scan)
+	if err == nil && len(tasks) == 0 {
+		scan, err = f.cfg.Ledger.Scan(ctx, scan.ID)
+	}
+	return scan, tasks, err
+}
+
 // publishedAtOnce bounds the messages of one call.
 const publishedAtOnce = 1000
 
 // publish tells workers of every split that is not finished, or the world of a scan
 // that is.
 func (f *function) publish(ctx context.Context, scan *ledger.Scan, req task.ScanRequest, s *Summary) error {
+	scan, tasks, err := f.unfinished(ctx, scan)
+	if err != nil {
+		return err
+	}
+	s.State, s.Splits = scan.State, scan.Splits
 	switch {
 	case scan.CompletionDue():
 		return scanjob.Announce(ctx, f.cfg.Ledger, f.cfg.Done, scan)
 	case scan.Finished():
 		return nil
-	}
-	tasks, err := f.cfg.Ledger.Unfinished(ctx, scan)
-	if err != nil {
-		return err
 	}
 	messages := make([]any, len(tasks))
 	for i, t := range tasks {

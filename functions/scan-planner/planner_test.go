@@ -559,3 +559,34 @@ func TestATableThatCannotBeSampledIsToldWithTheProfileIfThereIsOne(t *testing.T)
 		}
 	}
 }
+
+// cancelling is a store that cancels a scan as soon as its plan is selected.
+type cancelling struct {
+	ledger.Store
+	scan string
+}
+
+func (c *cancelling) Commit(ctx context.Context, writes []ledger.Write) ([]string, error) {
+	versions, err := c.Store.Commit(ctx, writes)
+	if err == nil && bytes.Contains(writes[0].Body, []byte(`"state":"running"`)) {
+		if _, err := ledger.New(c.Store, "orders", ledger.Options{}).Cancel(ctx, c.scan); err != nil {
+			return nil, err
+		}
+	}
+	return versions, err
+}
+
+// There is no task then that would tell of it.
+func TestAScanThatIsCancelledBeforeItsTasksAreToldIsAnnounced(t *testing.T) {
+	p := newPlanner(t)
+	p.start(&cancelling{Store: p.store, scan: "1"})
+	if code := p.ask("1", `{"scan": "all"}`); code != http.StatusNoContent || len(p.tasks) != 0 {
+		t.Fatalf("%d, %d tasks", code, len(p.tasks))
+	}
+	if len(p.done) != 1 || p.done[0].Error != ledger.Cancelled || !p.scan("1").Published {
+		t.Errorf("announced %+v, want once that the scan was cancelled", p.done)
+	}
+	if last := p.summaries[len(p.summaries)-1]; last.State != ledger.ScanFailed {
+		t.Errorf("the summary says %s", last.State)
+	}
+}
