@@ -601,6 +601,25 @@ func TestSubscriptionsThatWouldBehaveOtherwiseHereAreRefused(t *testing.T) {
 	})
 }
 
+func TestTopicsThatWouldBehaveOtherwiseHereAreRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *localcloud.Cloud) {
+		conn, err := c.Dial()
+		must(t, err)
+		defer conn.Close()
+		topics := pubsubpb.NewPublisherClient(conn)
+		_, err = topics.CreateTopic(t.Context(), &pubsubpb.Topic{
+			Name: "projects/my-project/topics/checked", SchemaSettings: &pubsubpb.SchemaSettings{Schema: "projects/my-project/schemas/s"},
+		})
+		if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "creating topic projects/my-project/topics/checked: the local Pub/Sub has no schemaSettings") {
+			t.Errorf("a topic with a schema: %v", err)
+		}
+		_, err = topics.CreateTopic(t.Context(), &pubsubpb.Topic{
+			Name: "projects/my-project/topics/kept", Labels: map[string]string{"a": "b"}, MessageRetentionDuration: durationpb.New(time.Hour),
+		})
+		must(t, err)
+	})
+}
+
 func TestCloseEndsStreams(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *localcloud.Cloud) {
 		p := newPuller(t, c, nil)

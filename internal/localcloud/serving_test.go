@@ -2,12 +2,14 @@ package localcloud
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // exhausted is what Accept says where a process has all the files that it may have.
@@ -67,5 +69,26 @@ func TestWhatIsHeldIsLookedAtOnceHoweverOftenItsTimeChanges(t *testing.T) {
 	}
 	if p.expire(now.Add(10 * time.Second)); len(p.held) != 0 {
 		t.Error("it is held when its time is over")
+	}
+}
+
+func TestAfterStopWhatWasPublishedBeforeIsNotSent(t *testing.T) {
+	c, err := New(Options{Project: "my-project", InMemory: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+	for range 100 { // where two things are to be done, chance decides which is first
+		s := &Subscription{
+			cloud: c, url: "http://nowhere.local/", ended: make(chan outcome), wake: make(chan struct{}, 1), window: firstWindow,
+			p: Push{AckDeadline: time.Minute, MinBackoff: time.Second, MaxBackoff: time.Second, Retention: time.Hour},
+		}
+		s.enqueue([]*pubsubpb.PubsubMessage{{PublishTime: timestamppb.Now()}})
+		if s.run(); s.Counts().Delivered > 0 {
+			t.Fatal("it was sent")
+		}
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

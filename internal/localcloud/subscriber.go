@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -42,7 +44,12 @@ func (s *subscriber) CreateSubscription(_ context.Context, r *pubsubpb.Subscript
 	if err := checkName(r.Name, "subscriptions"); err != nil {
 		return nil, err
 	}
-	if err := onlyServed(r); err != nil {
+	if r.PushConfig.GetPushEndpoint() == "" {
+		r.PushConfig = nil
+	}
+	err := onlyServed(r, "subscription "+r.Name, "name", "topic", "ack_deadline_seconds", "message_retention_duration",
+		"enable_message_ordering", "labels", "expiration_policy")
+	if err != nil {
 		return nil, err
 	}
 	if r.AckDeadlineSeconds == 0 {
@@ -67,20 +74,15 @@ func (s *subscriber) CreateSubscription(_ context.Context, r *pubsubpb.Subscript
 	return r, nil
 }
 
-// onlyServed refuses what would make messages come otherwise than they do here.
-func onlyServed(r *pubsubpb.Subscription) error {
+// onlyServed refuses what would make messages come otherwise than they do here: every
+// field of what is to be made that is set and not among those served.
+func onlyServed(m proto.Message, what string, served ...protoreflect.Name) error {
 	var err error
-	r.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		switch f.Name() {
-		case "name", "topic", "ack_deadline_seconds", "message_retention_duration", "enable_message_ordering", "labels", "expiration_policy":
-			return true
-		case "push_config":
-			if r.PushConfig.PushEndpoint == "" {
-				return true
-			}
+	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if !slices.Contains(served, f.Name()) {
+			err = status.Errorf(codes.Unimplemented, "creating %s: the local Pub/Sub has no %s", what, f.JSONName())
 		}
-		err = status.Errorf(codes.Unimplemented, "creating subscription %s: the local Pub/Sub has no %s", r.Name, f.JSONName())
-		return false
+		return err == nil
 	})
 	return err
 }

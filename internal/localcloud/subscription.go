@@ -141,8 +141,8 @@ func (s *Subscription) enqueue(messages []*pubsubpb.PubsubMessage) {
 func (s *Subscription) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	running := s.cloud.running.Done()
-	for {
+	running := s.cloud.running
+	for running.Err() == nil {
 		s.send()
 		if len(s.delayed) > 0 {
 			timer.Reset(time.Until(s.delayed[0].due))
@@ -154,12 +154,11 @@ func (s *Subscription) run() {
 			s.settle(o)
 		case <-timer.C:
 			s.resume(time.Now())
-		case <-running:
-			for s.inFlight > 0 {
-				s.settle(<-s.ended)
-			}
-			return
+		case <-running.Done():
 		}
+	}
+	for s.inFlight > 0 {
+		s.settle(<-s.ended)
 	}
 }
 

@@ -35,6 +35,9 @@ func (p *publisher) CreateTopic(_ context.Context, r *pubsubpb.Topic) (*pubsubpb
 	if err := checkName(r.Name, "topics"); err != nil {
 		return nil, err
 	}
+	if err := onlyServed(r, "topic "+r.Name, "name", "labels", "message_retention_duration", "message_storage_policy"); err != nil {
+		return nil, err
+	}
 	c := p.cloud
 	c.mu.Lock()
 	defer c.mu.Unlock()
