@@ -47,6 +47,11 @@ func scanCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.name, s.stdout, s.stderr = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
 			s.idsGiven = cmd.Flags().Changed("ids")
+			for _, name := range []string{"to", "resume", "cancel"} {
+				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" { // a variable that is not set
+					return fmt.Errorf("--%s is empty: leave it out, or say what it is", name)
+				}
+			}
 			if cmd.Flags().Changed("workers") && s.workers < 1 {
 				return errWorkers
 			}
@@ -87,6 +92,7 @@ type scanner struct {
 	local  bool // the ledger is a file
 
 	// Of a scan that is resumed:
+	seen       *known            // what was decided from
 	fresh      bool              // the output has nothing of it
 	before     int64             // records that are committed and not in this output
 	expected   int64             // records that are committed and are
@@ -185,15 +191,25 @@ func (s *scanner) open(ctx context.Context, p *pipeline.Pipeline) error {
 		return err
 	}
 	s.local = location.Path != ""
-	var closer func() error
-	if s.ledger, closer, err = openLedger(ctx, p.Name, s.get); err != nil {
+	if err := s.openLedger(ctx, p); err != nil {
 		return err
 	}
-	s.onClose(closer)
 	if s.id = s.resume; s.id == "" {
 		s.id = s.name + "-" + strings.ToLower(rand.Text()[:8])
+		return nil
 	}
-	return nil
+	return s.checkUnmoved(ctx, p)
+}
+
+func (s *scanner) openLedger(ctx context.Context, p *pipeline.Pipeline) error {
+	return s.await(ctx, p, func(ctx context.Context) error {
+		l, closer, err := openLedger(ctx, p.Name, s.get)
+		if err == nil {
+			s.ledger = l
+			s.onClose(closer)
+		}
+		return err
+	})
 }
 
 func (s *scanner) openOutput() error {
@@ -314,7 +330,7 @@ func (s *scanner) work(ctx context.Context, q *scanQueue) (*task.ScanDone, error
 	if broken := s.lineError(); broken != nil {
 		err = fmt.Errorf("writing the output: %w", broken)
 	}
-	watch.end(!isDone && !errors.Is(err, syscall.EPIPE))
+	watch.end(!isDone && !s.isUnread(err))
 	q.tellFailures(s.stderr)
 	if isDone && err == nil {
 		s.tellDone(done, q, time.Since(began))

@@ -21,12 +21,10 @@ func (s *scanner) runCancel(ctx context.Context) (err error) {
 	if _, err := s.lookUp(ctx, p, s.cancel); err != nil {
 		return fmt.Errorf("cancelling: %w", err)
 	}
-	l, closer, err := openLedger(ctx, p.Name, s.get)
-	if err != nil {
+	if err := s.openLedger(ctx, p); err != nil {
 		return err
 	}
-	s.onClose(closer)
-	scan, err := l.Cancel(ctx, s.cancel)
+	scan, err := s.ledger.Cancel(ctx, s.cancel)
 	if errors.Is(err, ledger.ErrScanFinished) {
 		return err
 	} else if err != nil {

@@ -28,7 +28,7 @@ func (s *scanner) outcome(ctx context.Context, done *task.ScanDone, err error) e
 	switch {
 	case done != nil && done.State != string(ledger.ScanDone):
 		return fmt.Errorf("scan %s has failed: %s", s.id, done.Error)
-	case errors.Is(err, syscall.EPIPE): // nobody reads on
+	case s.isUnread(err):
 		return s.ledger.EndRun(closing, s.id, holder(), nil)
 	case done != nil:
 		return err
@@ -42,6 +42,9 @@ func (s *scanner) outcome(ctx context.Context, done *task.ScanDone, err error) e
 	}
 	return fmt.Errorf("%w; to go on: %s", err, resumption(s.file, s.name, s.id))
 }
+
+// isUnread reports whether nobody reads stdout any more.
+func (s *scanner) isUnread(err error) bool { return s.output == nil && errors.Is(err, syscall.EPIPE) }
 
 // parting is how long the ledger may take when the command ends.
 const parting = 5 * time.Second

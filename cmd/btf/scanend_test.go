@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/pstest"
+	"go.etcd.io/bbolt"
 	"google.golang.org/grpc/codes"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
@@ -262,4 +264,71 @@ type downStore struct{ ledger.Store }
 func (downStore) Get(ctx context.Context, _ ...ledger.Key) ([]ledger.Doc, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// Whoever closes the pipe has what was committed and no more: only stdout is nobody's to
+// go on with.
+func TestAFIFOThatNobodyReadsAnyMoreIsNoSuccess(t *testing.T) {
+	s := newScanTable(t, 400)
+	fifo := filepath.Join(s.dir, "fifo")
+	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
+		t.Skip(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.scan(t.Context(), scanner{to: fifo, workers: 1})
+		ended <- err
+	}()
+	reader, err := os.Open(fifo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	reader.Close()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "broken pipe; to go on: ") {
+		t.Errorf("ended with %v, and rows are missing", err)
+	}
+}
+
+func TestALedgerThatIsLockedIsToldOf(t *testing.T) {
+	s := newScanTable(t, 4)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, _ := s.interrupted(out)
+	db, err := bbolt.Open(filepath.Join(s.dir, "ledger.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	short := patience{silent: time.Millisecond, most: 200 * time.Millisecond}
+	get := func(name string) string { return s.env[name] }
+	var said output
+	status := statusReport{file: s.file, get: get, now: time.Now, stderr: &said, patience: short}
+	cancel := scanner{file: s.file, name: "ids", cancel: id, stderr: &said, get: get, patience: short}
+	for name, run := range map[string]func() error{
+		"status": func() error { return status.run(t.Context(), &bytes.Buffer{}) },
+		"cancel": func() error { return cancel.runCancel(t.Context()) },
+		"resume": func() error { _, err := s.scan(t.Context(), scanner{resume: id, patience: short}); return err },
+		"scan":   func() error { _, err := s.scan(t.Context(), scanner{to: out + ".new", patience: short}); return err },
+	} {
+		if err := run(); err == nil || !strings.Contains(err.Error(), "ledger.db has not answered for 200ms; check what else has that file open") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if strings.Count(said.String(), "waiting for the ledger file:") != 2 {
+		t.Errorf("said %q", said.String())
+	}
+}
+
+// An empty value is a variable of a shell that is not set.
+func TestAnEmptyFlagIsNoFlag(t *testing.T) {
+	for _, flag := range []string{"--cancel", "--resume", "--to"} {
+		cmd := scanCommand()
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		cmd.SetArgs([]string{"-f", filepath.Join(t.TempDir(), "p.yaml"), "ids", flag, ""})
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), flag+" is empty") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
 }

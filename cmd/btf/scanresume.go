@@ -24,21 +24,25 @@ import (
 // known is what the ledger has of a scan.
 type known struct {
 	*ledger.Scan
+	splits  int             // that are kept
 	records int64           // that are committed
 	live    []*ledger.Split // that others hold, who are not known to have died
+	runner  string          // another process that runs the scan, and is known to; empty: none
 }
 
 // lookUp reads the scan of an id, in a ledger that must be there.
 func (s *scanner) lookUp(ctx context.Context, p *pipeline.Pipeline, id string) (*known, error) {
-	l, closer, err := readLedger(ctx, p.Name, s.get)
+	k := &known{}
+	err := s.await(ctx, p, func(ctx context.Context) error {
+		l, closer, err := readLedger(ctx, p.Name, s.get)
+		if err != nil {
+			return err
+		}
+		return errors.Join(k.read(ctx, l, id), closer())
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%q: nothing has run yet here: %w", id, err)
-	} else if err != nil {
-		return nil, err
-	}
-	k := &known{}
-	err = s.await(ctx, p, func(ctx context.Context) error { return k.read(ctx, l, id) })
-	if err := errors.Join(err, closer()); errors.Is(err, ledger.ErrNotFound) {
+	} else if errors.Is(err, ledger.ErrNotFound) {
 		return nil, fmt.Errorf("%w; btf status -f %s lists those that are", err, shellQuoted(s.file))
 	} else if err != nil {
 		return nil, err
@@ -53,9 +57,12 @@ func (k *known) read(ctx context.Context, l *ledger.Ledger, id string) (err erro
 	if k.Scan, err = l.Scan(ctx, id); err != nil || k.Finished() {
 		return err
 	}
-	k.records, k.live = 0, nil
 	now, own := time.Now(), holder()
+	if r := k.Run; r != nil && r.Holder != own && alive(r.Holder) {
+		k.runner = r.Holder
+	}
 	return l.Splits(ctx, k.Scan, func(split *ledger.Split) error {
+		k.splits++
 		k.records += split.Records
 		if split.Holder != "" && split.Holder != own && split.Until.After(now) && !died(split.Holder) {
 			k.live = append(k.live, split)
@@ -77,6 +84,11 @@ func (s *scanner) checkResume(ctx context.Context, p *pipeline.Pipeline) error {
 	case ledger.ScanFailed:
 		return fmt.Errorf("resuming: %q has failed: %s", s.id, k.Error)
 	}
+	if k.splits < k.Splits {
+		return fmt.Errorf("resuming %q: the ledger has %d of its %d splits, the others were not worked on for %d days; without --resume the scan begins again",
+			s.id, k.splits, k.Splits, ledger.Retention/(24*time.Hour))
+	}
+	s.seen = k
 	def, err := scanjob.Find(p, s.name, optionsOf(k.Scan))
 	if err != nil {
 		return fmt.Errorf("resuming: scan %q: %w", s.name, err)
@@ -127,7 +139,7 @@ func (s *scanner) chooseOutput(k *known) error {
 			return fmt.Errorf("%s, which has %s of the scan, is gone: --to FILE goes on in a file without them, and without --resume the scan begins again",
 				s.to, records(k.records-run.Before))
 		}
-	case s.to == "-" && slices.ContainsFunc(k.live, func(split *ledger.Split) bool { return alive(split.Holder) }):
+	case s.to == "-" && (k.runner != "" || slices.ContainsFunc(k.live, func(split *ledger.Split) bool { return alive(split.Holder) })):
 		return k.onlyWriter()
 	}
 	if s.before = run.Before; s.fresh {
@@ -170,8 +182,11 @@ func (s *scanner) chooseIDs(run *ledger.Run) error {
 // onlyWriter is an error where another process may be writing what it reads of the scan
 // to another output.
 func (k *known) onlyWriter() error {
-	if len(k.live) == 0 {
+	switch {
+	case len(k.live) == 0 && k.runner == "":
 		return nil
+	case len(k.live) == 0: // between two slices, or while it waits to try again
+		return fmt.Errorf("%s goes on with it, and each of two outputs would have a part of the scan; let it go on, or stop it", shortHolder(k.runner))
 	}
 	slices.SortFunc(k.live, func(a, b *ledger.Split) int { return a.Index - b.Index })
 	first := k.live[0]
@@ -241,6 +256,23 @@ func (s *scanner) checkKept() error {
 	if missing := s.expected - lines; missing > 0 {
 		return fmt.Errorf("resuming %q: %s has %s, and %d of the scan are committed to it: %d are missing; "+
 			"--to NEWFILE goes on in another file, and without --resume the scan begins again", s.id, s.to, plural(int(lines), "line"), s.expected, missing)
+	}
+	return nil
+}
+
+// checkUnmoved is an error where the scan has come on since it was looked at: another
+// process may have written to the file until this one locked it, and what was decided
+// (to empty the file, say) was decided without that.
+func (s *scanner) checkUnmoved(ctx context.Context, p *pipeline.Pipeline) error {
+	if s.output == nil || !s.output.IsRegular() {
+		return nil
+	}
+	now := &known{}
+	if err := s.await(ctx, p, func(ctx context.Context) error { return now.read(ctx, s.ledger, s.id) }); err != nil {
+		return err
+	}
+	if now.State != s.seen.State || now.records != s.seen.records {
+		return fmt.Errorf("resuming %q: another process has gone on with it just now: give the command again", s.id)
 	}
 	return nil
 }

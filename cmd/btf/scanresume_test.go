@@ -15,6 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
+	"google.golang.org/grpc/codes"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -377,4 +381,82 @@ func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 	if m := regexp.MustCompile(`(?m)^scan \S+ \(`).FindAllString(s.status(), -1); len(m) != 1 {
 		t.Errorf("%q", m)
 	}
+}
+
+// Another process may commit and end between the look at the ledger and that at the file.
+func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	if err := os.WriteFile(out, []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fault := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied})
+	stderr, err := s.scan(t.Context(), scanner{to: out, overwrite: true})
+	if err == nil {
+		t.Fatal(stderr)
+	}
+	s.emulator.RemoveFault(fault)
+	id := strings.Fields(stderr)[1]
+	asked := 0
+	late := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: &output{}, get: func(name string) string {
+		if name == "BIGTABLE_EMULATOR_HOST" { // after the ledger, before the output
+			if asked++; asked == 1 {
+				if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil {
+					t.Errorf("%v\n%s", err, stderr)
+				}
+			}
+		}
+		return s.env[name]
+	}}
+	if err := late.run(t.Context()); err == nil || !strings.Contains(err.Error(), "another process has gone on with it just now: give the command again") {
+		t.Errorf("ended with %v", err)
+	}
+	if asked != 1 || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
+		t.Errorf("%d of 400 lines are left", strings.Count(s.read(out), "\n"))
+	}
+}
+
+// Between two slices, and while it waits to try again, a process holds no split.
+func TestAScanThatAnotherProcessWaitsForIsNotSplitOverTwoOutputs(t *testing.T) {
+	if pidSpace() == "" {
+		t.Skip("this system does not tell for certain whether a process runs")
+	}
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, l := s.interrupted(out)
+	s.ran(l, id, ledger.Run{To: out, Holder: holderOf(os.Getppid())})
+	for _, to := range []string{filepath.Join(s.dir, "other.ndjson"), "-"} {
+		s.refused(l, out, scanner{resume: id, to: to, stdout: &bytes.Buffer{}}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
+	}
+	s.ran(l, id, ledger.Run{To: "-", Holder: holderOf(os.Getppid())})
+	s.refused(l, out, scanner{resume: id, stdout: &bytes.Buffer{}}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
+}
+
+// Its splits would be waited for for ever.
+func TestAScanWhoseSplitsAreForgottenIsNotResumed(t *testing.T) {
+	s := newScanTable(t, 400)
+	out := filepath.Join(s.dir, "out.ndjson")
+	id, _ := s.interrupted(out)
+	db, err := bbolt.Open(filepath.Join(s.dir, "ledger.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		documents := tx.Bucket([]byte("documents.1"))
+		c := documents.Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			if bytes.Contains(k, []byte("/splits\x00")) {
+				return c.Delete()
+			}
+		}
+		return errors.New("there is no split")
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l, _, err := openLedger(t.Context(), "orders", func(name string) string { return s.env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.refused(l, out, scanner{resume: id}, "the ledger has 3 of its 4 splits, the others were not worked on for 30 days; without --resume the scan begins again")
 }

@@ -58,7 +58,9 @@ func (w *scanWatch) begin(ctx context.Context, out io.Writer) error {
 func (w *scanWatch) end(stopped bool) {
 	now := w.show.last
 	if stopped {
-		if latest, err := shareOf(context.Background(), w.ledger, w.id); err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), parting)
+		defer cancel()
+		if latest, err := shareOf(ctx, w.ledger, w.id); err == nil {
 			now = latest
 		}
 	}

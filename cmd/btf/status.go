@@ -78,19 +78,22 @@ func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
 
 // scans tells of all scans in one ledger.
 func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout io.Writer) (err error) {
-	l, closer, err := readLedger(ctx, p.Name, s.get)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s.nothing(p, stdout)
-	} else if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closer()) }()
+	var l *ledger.Ledger
 	var scans []*ledger.Scan
-	err = awaitLedger(ctx, s.patience, s.stderr, p.Name, s.get, func(ctx context.Context) (err error) {
+	closer := func() error { return nil }
+	defer func() { err = errors.Join(err, closer()) }()
+	err = awaitLedger(ctx, s.patience, s.stderr, p.Name, s.get, func(ctx context.Context) error {
+		opened, closing, err := readLedger(ctx, p.Name, s.get)
+		if err != nil {
+			return err
+		}
+		l, closer = opened, closing
 		scans, err = l.Scans(ctx)
 		return err
 	})
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.nothing(p, stdout)
+	} else if err != nil {
 		return err
 	}
 	if len(scans) == 0 {
