@@ -1,6 +1,7 @@
 package scanjob_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -84,5 +85,17 @@ func TestAPlanIsForOneTable(t *testing.T) {
 		if err := scanjob.SameTable(planned, s); (err == nil) != same {
 			t.Errorf("planned for %q: %v", planned, err)
 		}
+	}
+}
+
+// A plan of an earlier version is resumed by a later one: where this fails, users are told
+// that they have changed a file that they have not.
+func TestADefinitionIsHashedAsEarlierVersionsDid(t *testing.T) {
+	want := map[string]string{
+		"cells": "f0b234ea143156cf", "emit": "7ddd94d34161ab61", "limit": "f1ab6b1fa3e07be0", "rows": "fc23520c262d7116",
+		"the table's columns": "09723841f45d5ffd", "to": "2c470838ef434ba6",
+	}
+	if got := definition(t, defined); !maps.Equal(got, want) {
+		t.Errorf("%#v, want %#v", got, want)
 	}
 }
