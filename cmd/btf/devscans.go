@@ -20,6 +20,7 @@ import (
 
 func (d *dev) options() localOptions {
 	return localOptions{
+		endless: true,
 		logger:  slog.New(&lineHandler{line: d.sums.line}),
 		records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), openLedger: d.openLedger,
 		wrote: d.sums.delivery, planned: d.planned, scanned: d.scanned, finished: d.finished,

@@ -41,6 +41,8 @@ type localOptions struct {
 	// workers is how many instances scan-worker has, each for one split at a time; 0:
 	// one instance for any number of them.
 	workers int
+	// endless: what was published is not kept.
+	endless bool
 
 	// Told of each delivery, and of each scan that is finished.
 	wrote    func(context.Context, write.Summary)
@@ -137,7 +139,7 @@ func listen(ctx context.Context) (net.Listener, error) {
 // startPubSub starts Pub/Sub, and what the functions publish through.
 func (l *local) startPubSub(ctx context.Context, pipelineName string) error {
 	var err error
-	if l.cloud, err = localcloud.New(localcloud.Options{Project: localProject, Logger: l.logger}); err != nil {
+	if l.cloud, err = localcloud.New(localcloud.Options{Project: localProject, Forget: l.endless, Logger: l.logger}); err != nil {
 		return err
 	}
 	// Its publishers end later than ctx: what is under way then publishes yet.

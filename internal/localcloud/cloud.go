@@ -43,6 +43,9 @@ type Options struct {
 	// InMemory keeps off the network: clients come from Client or Dial, and a
 	// subscription's Endpoint must be a Handler of this process.
 	InMemory bool
+	// Forget keeps nothing for Published, which then returns nothing: for a run
+	// without an end.
+	Forget bool
 	// Logger gets one debug record for each refused delivery, and errors of the
 	// Cloud itself. Required.
 	Logger *slog.Logger
@@ -197,7 +200,8 @@ func (c *Cloud) CreatePull(ctx context.Context, topic, id string, deadline time.
 	return nil
 }
 
-// Published returns every message that was ever published to a topic, in order.
+// Published returns every message that was ever published to a topic, in order; none
+// under Options.Forget.
 // The messages share memory with the Cloud: read only.
 func (c *Cloud) Published(topic string) []push.Message {
 	c.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -585,4 +586,28 @@ func TestThroughTCP(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestACloudThatForgetsKeepsWhatWaitsAndNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, localcloud.Options{InMemory: true, Forget: true})
+		var up atomic.Bool
+		f := newFunction(func(context.Context, push.Message) error {
+			if !up.Load() {
+				return refuse(t.Context(), push.Message{})
+			}
+			return nil
+		})
+		s := deploy(t, c, f, nil)
+		publish(t, c, text("a"))
+		synctest.Wait()
+		up.Store(true)
+		idle(t, s)
+		if got := f.data(); len(got) != 2 || len(c.Published("flights-events")) != 0 {
+			t.Errorf("delivered %q, and %d messages are kept", got, len(c.Published("flights-events")))
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -108,7 +108,9 @@ func (p *publisher) Publish(_ context.Context, r *pubsubpb.PublishRequest) (*pub
 		c.messages++
 		out.MessageIds = append(out.MessageIds, m.MessageId)
 	}
-	c.published[r.Topic] = append(c.published[r.Topic], r.Messages...)
+	if !c.opts.Forget {
+		c.published[r.Topic] = append(c.published[r.Topic], r.Messages...)
+	}
 	for _, s := range t.subscriptions {
 		s.enqueue(r.Messages)
 	}
