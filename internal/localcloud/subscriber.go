@@ -231,7 +231,8 @@ func (s *subscriber) Pull(ctx context.Context, r *pubsubpb.PullRequest) (*pubsub
 			return nil, err
 		}
 		got, changed := p.take(c, min(int(r.MaxMessages), responseMessages), time.Now())
-		if len(got) > 0 || r.GetReturnImmediately() { // deprecated, and clients still set it
+		//lint:ignore SA1019 gcloud still sets it
+		if len(got) > 0 || r.GetReturnImmediately() {
 			return &pubsubpb.PullResponse{ReceivedMessages: got}, nil
 		}
 		s.await(ctx, p, changed, nil)
