@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"time"
 )
@@ -30,17 +31,24 @@ type Run struct {
 	Ended string `json:"ended,omitempty"`
 }
 
+// ErrRunElsewhere: since the run was looked at, another process has begun one with
+// another output.
+var ErrRunElsewhere = errors.New("another process has just begun to write it elsewhere")
+
 // BeginRun is Begin by a command that is to read the scan in its own process, as r says.
 // Of a scan that a command has begun, r replaces what is known of its run, and
-// definition, unless empty, that of its plan. A finished scan stays as it is, and so
-// does one that no command has begun.
-func (l *Ledger) BeginRun(ctx context.Context, id, name string, request json.RawMessage, r Run, definition map[string]string) (*Scan, error) {
+// definition, unless empty, that of its plan. seen is the run that r was decided from,
+// nil where there was none: ErrRunElsewhere says that it was decided from the past. A
+// finished scan stays as it is, and so does one that no command has begun.
+func (l *Ledger) BeginRun(ctx context.Context, id, name string, request json.RawMessage, seen *Run, r Run, definition map[string]string) (*Scan, error) {
 	return l.editScan(ctx, id, "beginning", func(s *Scan, now time.Time) (*Scan, error) {
 		switch {
 		case s == nil:
 			return &Scan{ID: id, Name: name, Request: request, State: ScanPlanning, Run: &r, CreatedAt: now}, nil
 		case s.Finished() || s.Run == nil:
 			return s, errSettled
+		case s.Run.To != r.To && s.Run.Holder != "" && s.Run.Holder != r.Holder && (seen == nil || s.Run.Holder != seen.Holder):
+			return nil, ErrRunElsewhere
 		}
 		s.Run = &r
 		if s.Attempt != "" && len(definition) > 0 {

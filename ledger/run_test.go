@@ -32,7 +32,7 @@ func TestAPlanKeepsTheTableThatItIsFor(t *testing.T) {
 func TestARunIsRememberedUntilItsProcessEndsIt(t *testing.T) {
 	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
 	first := ledger.Run{To: "/out", IDs: true, Workers: 3, Holder: "a"}
-	if scan, err := l.BeginRun(t.Context(), "s", "archive", []byte(`{}`), first, map[string]string{"emit": "1"}); err != nil ||
+	if scan, err := l.BeginRun(t.Context(), "s", "archive", []byte(`{}`), nil, first, map[string]string{"emit": "1"}); err != nil ||
 		*scan.Run != first || scan.State != ledger.ScanPlanning || scan.Definition != nil || string(scan.Request) != "{}" {
 		t.Fatalf("%+v, %v", scan, err)
 	}
@@ -40,7 +40,7 @@ func TestARunIsRememberedUntilItsProcessEndsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := ledger.Run{To: "/new", Before: 7, Holder: "b"}
-	if scan, err := l.BeginRun(t.Context(), "s", "archive", nil, second, map[string]string{"emit": "2"}); err != nil ||
+	if scan, err := l.BeginRun(t.Context(), "s", "archive", nil, &first, second, map[string]string{"emit": "2"}); err != nil ||
 		*scan.Run != second || scan.Definition["emit"] != "2" || string(scan.Request) != "{}" {
 		t.Fatalf("%+v, %v", scan, err)
 	}
@@ -52,10 +52,37 @@ func TestARunIsRememberedUntilItsProcessEndsIt(t *testing.T) {
 	}
 }
 
+// Two that have looked at the same moment must not write the scan to two places.
+func TestOfTwoRunsDecidedFromTheSameOneBegins(t *testing.T) {
+	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
+	seen := ledger.Run{To: "/out", Holder: "dead"}
+	begin := func(r ledger.Run) error {
+		_, err := l.BeginRun(t.Context(), "s", "archive", []byte(`{}`), &seen, r, nil)
+		return err
+	}
+	if err := begin(seen); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(ledger.Run{To: "/new", Holder: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(ledger.Run{To: "/other", Holder: "b"}); !errors.Is(err, ledger.ErrRunElsewhere) || fetched(t, l).Run.Holder != "a" {
+		t.Errorf("%v, run %+v: want the first to keep it", err, fetched(t, l).Run)
+	}
+	for _, again := range []ledger.Run{
+		{To: "/new", Holder: "a", Workers: 2}, // whose reply was lost
+		{To: "/new", Holder: "b"},             // waits for the same output
+	} {
+		if err := begin(again); err != nil {
+			t.Errorf("%+v: %v", again, err)
+		}
+	}
+}
+
 func TestADeployedScanThatACommandHelpsWithStaysDeployed(t *testing.T) {
 	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
 	planned(t, l, 1, 0)
-	if scan, err := l.BeginRun(t.Context(), "s", "archive", nil, ledger.Run{Holder: "a"}, nil); err != nil || scan.Run != nil {
+	if scan, err := l.BeginRun(t.Context(), "s", "archive", nil, nil, ledger.Run{Holder: "a"}, nil); err != nil || scan.Run != nil {
 		t.Errorf("%+v, %v, want no run", scan, err)
 	}
 }

@@ -158,8 +158,12 @@ func (s *scanner) begin(ctx context.Context, p *pipeline.Pipeline) error {
 	if run.To, err = absolute(s.to); err != nil {
 		return err
 	}
+	var seen *ledger.Run
+	if s.seen != nil {
+		seen = s.seen.Run
+	}
 	return s.await(ctx, p, func(ctx context.Context) error {
-		_, err := s.ledger.BeginRun(ctx, s.id, s.name, request, run, s.definition)
+		_, err := s.ledger.BeginRun(ctx, s.id, s.name, request, seen, run, s.definition)
 		return err
 	})
 }

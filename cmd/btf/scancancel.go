@@ -11,7 +11,7 @@ import (
 // runCancel ends a scan for good, whoever reads it.
 func (s *scanner) runCancel(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
-	if s.to != "" || s.resume != "" || s.ids || s.overwrite || s.acceptChanges {
+	if s.to != "" || s.resume != "" || s.ids || s.overwrite || s.acceptChanges || s.workers != 0 {
 		return errors.New("--cancel takes no other flag than --file")
 	}
 	p, err := parseFile(s.file) // what the scan asks for need not compile, nor be there any more

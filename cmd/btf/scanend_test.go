@@ -332,3 +332,11 @@ func TestAnEmptyFlagIsNoFlag(t *testing.T) {
 		}
 	}
 }
+
+func TestACancelTakesNoFlagOfARun(t *testing.T) {
+	for _, flags := range [][]string{{"--ids"}, {"--workers", "2"}, {"--to", "-"}, {"--resume", "id"}, {"--overwrite"}, {"--accept-changes"}} {
+		if _, _, err := run(t, append([]string{"scan", "-f", "p.yaml", "all", "--cancel", "id"}, flags...)...); err == nil || !strings.Contains(err.Error(), "no other flag") {
+			t.Errorf("%v: %v", flags, err)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func (s *scanTable) read(path string) string {
 // begins the run of a scan anew, as a process does.
 func (s *scanTable) ran(l *ledger.Ledger, id string, r ledger.Run) {
 	s.t.Helper()
-	if _, err := l.BeginRun(s.t.Context(), id, "ids", nil, r, nil); err != nil {
+	if _, err := l.BeginRun(s.t.Context(), id, "ids", nil, nil, r, nil); err != nil {
 		s.t.Fatal(err)
 	}
 }
