@@ -123,20 +123,28 @@ func TestAPlanningThatWasGivenUpIsStoppedAndSaysWhy(t *testing.T) {
 	}
 }
 
+// stoppedBeforeItOverwrites begins a scan that is to overwrite a file and cannot be
+// planned, and returns the file, which is as it was, and the scan's id.
+func (s *scanTable) stoppedBeforeItOverwrites() (out, id string) {
+	s.t.Helper()
+	out = filepath.Join(s.dir, "out.ndjson")
+	if err := os.WriteFile(out, []byte("old\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	fault := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied})
+	defer s.emulator.RemoveFault(fault)
+	stderr, err := s.scan(s.t.Context(), scanner{to: out, overwrite: true})
+	if err == nil || s.read(out) != "old\n" {
+		s.t.Fatalf("%v, %q\n%s", err, s.read(out), stderr)
+	}
+	return out, strings.Fields(stderr)[1]
+}
+
 // The file is emptied once the scan is planned, also where another process plans it.
 func TestAnOutputThatIsToBeOverwrittenIsSoAfterAStop(t *testing.T) {
 	s := newScanTable(t, 40)
-	out := filepath.Join(s.dir, "out.ndjson")
-	if err := os.WriteFile(out, []byte("old\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fault := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied})
-	stderr, err := s.scan(t.Context(), scanner{to: out, overwrite: true})
-	if err == nil || s.read(out) != "old\n" {
-		t.Fatalf("%v, %q", err, s.read(out))
-	}
-	s.emulator.RemoveFault(fault)
-	if stderr, err := s.scan(t.Context(), scanner{resume: strings.Fields(stderr)[1]}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 40)) {
+	out, id := s.stoppedBeforeItOverwrites()
+	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 40)) {
 		t.Errorf("%v\n%s\n%s", err, stderr, s.read(out))
 	}
 }

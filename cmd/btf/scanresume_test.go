@@ -16,9 +16,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	"google.golang.org/grpc/codes"
 
-	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -386,17 +384,7 @@ func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 // Another process may commit and end between the look at the ledger and that at the file.
 func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
 	s := newScanTable(t, 400)
-	out := filepath.Join(s.dir, "out.ndjson")
-	if err := os.WriteFile(out, []byte("old\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fault := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied})
-	stderr, err := s.scan(t.Context(), scanner{to: out, overwrite: true})
-	if err == nil {
-		t.Fatal(stderr)
-	}
-	s.emulator.RemoveFault(fault)
-	id := strings.Fields(stderr)[1]
+	out, id := s.stoppedBeforeItOverwrites()
 	asked := 0
 	late := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: &output{}, get: func(name string) string {
 		if name == "BIGTABLE_EMULATOR_HOST" { // after the ledger, before the output
