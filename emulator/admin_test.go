@@ -523,7 +523,8 @@ func callEmpty(ctx context.Context, conn *grpc.ClientConn, service protoreflect.
 	if err != nil {
 		return err
 	}
-	if err := stream.SendMsg(req); err != nil {
+	// io.EOF: the server has ended the call already, and RecvMsg has its status.
+	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if err := stream.CloseSend(); err != nil {
