@@ -186,7 +186,7 @@ func TestEntriesOfOneRowAreSentOneAfterAnother(t *testing.T) {
 			e := set(key)
 			e.Row.Mutations[0].GetSetCell().TimestampMicros = int64(i) * 1000
 			if rapid.Bool().Draw(rt, "unless") {
-				e.Unless = passAll()
+				e = marked(e)
 			}
 			entries = append(entries, e)
 			want[key] = append(want[key], int64(i)*1000)

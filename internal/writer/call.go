@@ -178,7 +178,7 @@ func (t *table) sort(o *outcome, c *call, it *item, err error, class retry.Class
 }
 
 func (t *table) failure(code codes.Code, reason string, err error) error {
-	return &Error{Table: t.ref, Code: code, Reason: reason, Err: err}
+	return &Error{Table: t.title(), Code: code, Reason: reason, Err: err}
 }
 
 // adjust draws the call's lesson for the next ones.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // Errors of entries that were not sent.
@@ -34,7 +33,7 @@ var (
 // status and what to do; never the service's own text, which may quote a row key, but
 // what gRPC itself says of a connection that was never made.
 type Error struct {
-	Table  pipeline.TableRef
+	Table  string // as text for people names it: see table.title
 	Code   codes.Code
 	Reason string // empty, or what to do
 	Err    error  // the status as it came

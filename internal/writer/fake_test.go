@@ -234,6 +234,22 @@ func passAll() *bigtablepb.RowFilter {
 	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_PassAllFilter{PassAllFilter: true}}
 }
 
+// column is the filter that looks for one column, as the marker of dedupe does.
+func column(family, qualifier string) *bigtablepb.RowFilter {
+	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_ColumnRangeFilter{ColumnRangeFilter: &bigtablepb.ColumnRange{
+		FamilyName:     family,
+		StartQualifier: &bigtablepb.ColumnRange_StartQualifierClosed{StartQualifierClosed: []byte(qualifier)},
+		EndQualifier:   &bigtablepb.ColumnRange_EndQualifierClosed{EndQualifierClosed: []byte(qualifier)},
+	}}}
+}
+
+// marked makes the entry one under a marker, which it writes.
+func marked(e Entry) Entry {
+	e.Row.Mutations = append(e.Row.Mutations, setCell("seen", 1000))
+	e.Unless = column("seen", "q")
+	return e
+}
+
 func code(c codes.Code) *spb.Status { return status.New(c, "because "+c.String()).Proto() }
 
 type decision = func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error)

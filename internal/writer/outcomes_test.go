@@ -158,7 +158,7 @@ func TestFatalStatusesAreRefusedAtOnce(t *testing.T) {
 		w := start(t, s)
 		errs := w.Apply(within(t, time.Minute), sets(2))
 		var e *Error
-		if !errors.As(errs[0], &e) || e.Code != c || e.Table != orders || isRejected(errs[1]) || s.count("MutateRows") != 1 {
+		if !errors.As(errs[0], &e) || e.Code != c || e.Table != orders.String() || isRejected(errs[1]) || s.count("MutateRows") != 1 {
 			t.Errorf("%v: %v after %d requests", c, errs, s.count("MutateRows"))
 		}
 	}
@@ -184,8 +184,20 @@ func TestOnlyRepeatableEntriesAreSentAgainAfterAnAmbiguousEnd(t *testing.T) {
 	clock.Row.Mutations[0].GetSetCell().TimestampMicros = -1
 	del := set("k")
 	del.Row.Mutations = []*bigtablepb.Mutation{{Mutation: &bigtablepb.Mutation_DeleteFromRow_{DeleteFromRow: &bigtablepb.Mutation_DeleteFromRow{}}}}
-	marked := add("k", "")
-	marked.Unless = passAll()
+	other := add("k", "")
+	other.Unless = column("seen", "q")
+	someone := set("k")
+	someone.Unless = column("seen", "q")
+	undone := marked(add("k", ""))
+	undone.Row.Mutations = append(undone.Row.Mutations, deleteFamily("seen"))
+	many := marked(add("k", ""))
+	many.Unless = &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_Interleave_{Interleave: &bigtablepb.RowFilter_Interleave{
+		Filters: []*bigtablepb.RowFilter{column("seen", "other"), column("seen", "q")},
+	}}}
+	strange := marked(add("k", ""))
+	strange.Unless = &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_BlockAllFilter{BlockAllFilter: true}}
+	open := marked(add("k", ""))
+	open.Unless.GetColumnRangeFilter().StartQualifier = &bigtablepb.ColumnRange_StartQualifierOpen{StartQualifierOpen: []byte("q")}
 	for name, c := range map[string]struct {
 		entry Entry
 		code  codes.Code
@@ -200,7 +212,15 @@ func TestOnlyRepeatableEntriesAreSentAgainAfterAnAmbiguousEnd(t *testing.T) {
 		"add, not taken":             {add("k", ""), codes.ResourceExhausted, true},
 		"add under a short token":    {add("k", "1234567"), codes.Unavailable, false},
 		"add under a token":          {add("k", "12345678"), codes.Unavailable, true},
-		"add under a marker":         {marked, codes.Unavailable, true},
+		"add under a marker":         {marked(add("k", "")), codes.Unavailable, true},
+		"add under several markers":  {many, codes.Unavailable, true},
+
+		"add under another's marker":           {other, codes.Unavailable, false},
+		"set under another's marker":           {someone, codes.Unavailable, false},
+		"another's marker, not taken":          {other, codes.ResourceExhausted, true},
+		"add under a marker that it deletes":   {undone, codes.Unavailable, false},
+		"add under a filter that is no marker": {strange, codes.Unavailable, false},
+		"add under a range without its start":  {open, codes.Unavailable, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -224,6 +244,12 @@ func TestOnlyRepeatableEntriesAreSentAgainAfterAnAmbiguousEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+func deleteFamily(name string) *bigtablepb.Mutation {
+	return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_DeleteFromFamily_{
+		DeleteFromFamily: &bigtablepb.Mutation_DeleteFromFamily{FamilyName: name},
+	}}
 }
 
 func TestAnAnswerHalfWayMakesTheRestAmbiguous(t *testing.T) {

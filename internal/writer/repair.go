@@ -184,7 +184,7 @@ func (t *table) ensure() (map[string]*adminpb.ColumnFamily, error) {
 		}
 		has, err = t.rpc.Families(ctx, conn)
 	}
-	return nil, fmt.Errorf("ensuring the families of %s: others keep changing them", t.ref)
+	return nil, fmt.Errorf("ensuring the families of %s: others keep changing them", t.title())
 }
 
 // created counts and logs what repair made.
@@ -194,5 +194,5 @@ func (t *table) created(tables, families int) {
 	defer w.mu.Unlock()
 	w.stats.TablesCreated += int64(tables)
 	w.stats.FamiliesAdded += int64(families)
-	w.log.Info("repaired a missing table", "table", t.ref.String(), "tablesCreated", tables, "familiesAdded", families)
+	w.log.Info("repaired a missing table", "table", t.title(), "tablesCreated", tables, "familiesAdded", families)
 }

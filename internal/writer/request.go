@@ -73,7 +73,7 @@ func (w *Writer) newRequest(ctx context.Context, entries []Entry) *request {
 		e, it := &entries[i], &r.items[i]
 		it.row, it.unless, it.req, it.index = e.Row, e.Unless, r, i
 		it.size, it.muts = int64(proto.Size(e.Row)), len(e.Row.GetMutations())
-		it.repeat = e.Unless != nil || repeatable(e.Row)
+		it.repeat = repeatableEntry(e)
 		it.last = e.Unless == nil && len(e.Row.GetIdempotency().GetToken()) > 0
 		if it.last {
 			r.lasts++
@@ -222,27 +222,6 @@ func (w *Writer) unfit(it *item) error {
 func namesAreText(row *bigtablepb.MutateRowsRequest_Entry) bool {
 	for _, m := range row.GetMutations() {
 		if name, ok := familyOf(m); ok && !utf8.ValidString(name) {
-			return false
-		}
-	}
-	return true
-}
-
-// repeatable reports whether applying the row's mutations twice is the same as once.
-func repeatable(row *bigtablepb.MutateRowsRequest_Entry) bool {
-	token := len(row.GetIdempotency().GetToken()) >= 8 // shorter ones are not honoured
-	for _, m := range row.GetMutations() {
-		switch m := m.GetMutation().(type) {
-		case *bigtablepb.Mutation_SetCell_:
-			if m.SetCell.GetTimestampMicros() < 0 { // the service's clock
-				return false
-			}
-		case *bigtablepb.Mutation_DeleteFromColumn_, *bigtablepb.Mutation_DeleteFromFamily_, *bigtablepb.Mutation_DeleteFromRow_:
-		case *bigtablepb.Mutation_AddToCell_, *bigtablepb.Mutation_MergeToCell_:
-			if !token {
-				return false
-			}
-		default:
 			return false
 		}
 	}

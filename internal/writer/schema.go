@@ -27,10 +27,11 @@ func Schemas(tables []*pipeline.Table) func(pipeline.TableRef) (Schema, error) {
 				return schemaOf(t), nil
 			}
 		}
-		return Schema{}, fmt.Errorf("the pipeline has no table %q in instance %q of project %q", ref.Table, ref.Instance, ref.Project)
+		// The id may be computed of a record: it is not quoted.
+		return Schema{}, fmt.Errorf("the pipeline has no such table in instance %q of project %q", ref.Instance, ref.Project)
 	}
 }
 
 func schemaOf(t *pipeline.Table) Schema {
-	return Schema{Name: t.Name, AppProfile: t.AppProfile, Create: t.Create, Families: t.Families}
+	return Schema{Name: t.Name, Computed: t.IDMatches != nil, AppProfile: t.AppProfile, Create: t.Create, Families: t.Families}
 }

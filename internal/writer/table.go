@@ -89,7 +89,7 @@ func (w *Writer) table(ref pipeline.TableRef, now time.Time) (*table, error) {
 	}
 	s, err := w.cfg.Schema(ref)
 	if err != nil {
-		return nil, fmt.Errorf("finding the schema of %s: %w", ref, err)
+		return nil, fmt.Errorf("finding the schema of a table: %w", err)
 	}
 	t := &table{
 		w: w, ref: ref, schema: s, used: now,
@@ -98,6 +98,15 @@ func (w *Writer) table(ref pipeline.TableRef, now time.Time) (*table, error) {
 	}
 	w.tables[ref] = t
 	return t, nil
+}
+
+// title names the table in errors and log lines. An id that is computed of records is
+// user data: the table's name in the pipeline file stands for it.
+func (t *table) title() string {
+	if !t.schema.Computed {
+		return t.ref.String()
+	}
+	return "a table of tables." + t.schema.Name + " in projects/" + t.ref.Project + "/instances/" + t.ref.Instance
 }
 
 // enqueue takes an accepted item.

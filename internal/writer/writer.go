@@ -37,7 +37,7 @@ type Entry struct {
 	Row   *bigtablepb.MutateRowsRequest_Entry
 	// Unless, where it is set, makes the entry conditional: it is sent alone, as
 	// CheckAndMutateRow, and applied unless the filter yields a cell of its row.
-	// Finding one is success. The entry must write what the filter looks for: it is
+	// Finding one is success. Only an entry that writes what the filter looks for is
 	// sent again after an ambiguous end.
 	Unless *bigtablepb.RowFilter
 }
@@ -51,6 +51,7 @@ type Conn interface {
 // Schema is what a writer must know of a table.
 type Schema struct {
 	Name       string // the table's name in the pipeline file, for messages
+	Computed   bool   // the id is computed of records, and so no error and no log line names it
 	AppProfile string
 	Create     pipeline.Create
 	Families   []*pipeline.Family
