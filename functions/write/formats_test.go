@@ -47,6 +47,11 @@ write:
   onFailure: dead-letter
 `
 
+// lettersOf is the subscription with the dead letters of a pipeline.
+func lettersOf(name string) string {
+	return "projects/my-project/subscriptions/" + name + "-dead-letter"
+}
+
 // deliverWith posts a message with attributes and returns the status.
 func (h *house) deliverWith(id string, data []byte, attributes map[string]string) int {
 	h.t.Helper()
@@ -97,7 +102,7 @@ func TestCloudEventsBecomeRowsAndFailedOnesCanBeReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, attributes := h.letters.letters[0].Encode()
-	replay, err := replayer.Read(&push.Message{ID: "new", PublishTime: time.Now(), Data: data, Attributes: attributes}, time.Now())
+	replay, err := replayer.Read(&push.Message{ID: "new", PublishTime: time.Now(), Data: data, Attributes: attributes, Subscription: lettersOf("orders")}, time.Now())
 	if err != nil || len(replay.Rows) != 1 || string(replay.Rows[0].Entry.RowKey) != "order#b" {
 		t.Errorf("replayed: %v %+v", err, replay)
 	}

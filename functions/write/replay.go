@@ -85,13 +85,19 @@ func (r *Replay) Entries() []writer.Entry {
 	return out
 }
 
-// Read reads a message of NAME-dead-letter or NAME-undelivered. now is the time of
-// markers. An error means that it is none, or that it cannot be replayed as it was meant;
-// the Replay then still says what is known of it.
+// Read reads a message of the subscription NAME-dead-letter or NAME-undelivered. now is the
+// time of markers. An error means that it is none, or that it cannot be replayed as it was
+// meant; the Replay then still says what is known of it.
+//
+// A letter is taken from NAME-dead-letter only, and never where Pub/Sub says that it moved
+// the message: that is what a publisher sent, who may give it a letter's attributes.
 func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
+	if moved(m.Attributes) || !strings.HasSuffix(m.Subscription, "/subscriptions/"+r.p.Name+"-dead-letter") {
+		return r.undelivered(m, now)
+	}
 	letter, err := deadletter.Decode(m.Data, m.Attributes)
 	if errors.Is(err, deadletter.ErrNoLetter) {
-		return r.undelivered(m, now)
+		return &Replay{Since: m.PublishTime}, errors.New("neither a dead letter nor a message that Pub/Sub moved")
 	}
 	if err != nil {
 		return &Replay{Since: m.PublishTime}, err
@@ -106,18 +112,31 @@ func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
 	return out, fmt.Errorf("a dead letter of kind %s is not one of write", letter.Kind)
 }
 
-// entry takes an entry as it was sent.
+// moved reports whether Pub/Sub has moved the message, which it says in attributes of its own.
+func moved(attributes map[string]string) bool {
+	for name := range attributes {
+		if strings.HasPrefix(name, movedPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// entry takes an entry as it was sent, where the file as it is now allows it.
 func (r *Replayer) entry(out *Replay) error {
-	row, unless, err := out.Letter.Row()
+	e := record.Entry{Table: out.Letter.Table}
+	var err error
+	if e.Row, e.Unless, err = out.Letter.Row(); err != nil {
+		return err
+	}
+	if _, schema, err := r.whole.Table(e.Table); err == nil {
+		out.Tables = []string{schema.Name} // also of one that is refused, for filters
+	}
+	row, err := r.whole.Entry(&e)
 	if err != nil {
 		return err
 	}
-	ref, schema, err := r.whole.Table(out.Letter.Table)
-	if err != nil {
-		return err
-	}
-	out.Tables = []string{schema.Name}
-	out.Rows = []*mapping.Row{{Table: ref, Schema: schema, Entry: row, Unless: unless}}
+	out.Rows = []*mapping.Row{row}
 	return nil
 }
 

@@ -152,7 +152,7 @@ func (f *function) note(ctx context.Context, d *delivery, policy pipeline.Policy
 	}
 	attrs := []slog.Attr{
 		slog.String("policy", string(policy)), slog.String("error", x.reason.Error()),
-		slog.String("messageId", x.letter.MessageID),
+		slog.String("messageId", d.Message.ID),
 	}
 	var r *mapping.Rejection
 	if errors.As(x.reason, &r) {

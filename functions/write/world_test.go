@@ -387,6 +387,7 @@ func (w *world) replay(file string, newIDs bool, topics ...string) []error {
 	var left []error
 	for _, topic := range topics {
 		for _, m := range w.cloud.Published(topic) {
+			m.Subscription = "projects/local/subscriptions/" + topic
 			left = append(left, w.replayOne(r, bt, &m))
 		}
 	}

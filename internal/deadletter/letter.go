@@ -59,10 +59,9 @@ type Letter struct {
 	Data        []byte
 }
 
-// LogValue implements slog.LogValuer: the data's size stands for the data.
-func (l Letter) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("kind", string(l.Kind)), slog.String("mapping", l.Mapping), slog.Int("bytes", len(l.Data)))
-}
+// LogValue implements slog.LogValuer: the data's size stands for the data, and what may
+// have come out of a message's attributes is left out.
+func (l Letter) LogValue() slog.Value { return slog.GroupValue(slog.Int("bytes", len(l.Data))) }
 
 // SetRow makes the letter one of an entry, conditional where unless is set. An entry
 // over MaxEntry leaves the letter as it is, and SetRow reports false.
@@ -101,7 +100,7 @@ func (l *Letter) Row() (*bigtablepb.MutateRowsRequest_Entry, *bigtablepb.RowFilt
 		}
 		return &bigtablepb.MutateRowsRequest_Entry{RowKey: r.GetRowKey(), Mutations: r.GetFalseMutations()}, r.GetPredicateFilter(), nil
 	}
-	return nil, nil, fmt.Errorf("reading a dead letter: kind %q holds no entry", l.Kind)
+	return nil, nil, errors.New("reading a dead letter: it is of a kind that holds no entry")
 }
 
 // Encode returns the message that carries the letter.
@@ -155,7 +154,7 @@ func Decode(data []byte, attributes map[string]string) (Letter, error) {
 		}
 	case KindRecord, KindOutput:
 	default:
-		return Letter{}, fmt.Errorf("%w: unknown kind %.32q", ErrNoLetter, l.Kind)
+		return Letter{}, fmt.Errorf("%w: attribute %s is none of its kinds", ErrNoLetter, attrKind)
 	}
 	var err error
 	if l.Time, err = parse(attributes, attrTime); err != nil {

@@ -18,13 +18,13 @@ var ErrUnmatched = errors.New("no mapping takes the record")
 // entry takes an entry that a message carries ready-made (format: mutation), where it
 // is for one of the file's tables and the service would take it.
 func (s *Session) entry(i int, r *record.Record) {
-	row, err := s.w.entryRow(r.Entry)
+	row, err := s.w.Entry(r.Entry)
 	if err != nil {
 		s.result.Rejected = append(s.result.Rejected, &Rejection{Record: i, Err: err})
 		return
 	}
-	// The mapping that made it may be one of another file, or none: only its name is left.
-	row.Parts = []Part{{i, &pipeline.Mapping{Name: r.Entry.Mapping, Table: row.Schema}, len(row.Entry.Mutations)}}
+	// It comes from no mapping of this file, and what the message says of one is not repeated.
+	row.Parts = []Part{{i, &pipeline.Mapping{Table: row.Schema}, len(row.Entry.Mutations)}}
 	if row.Entry.Idempotency != nil {
 		s.last = append(s.last, row)
 		return
@@ -32,7 +32,10 @@ func (s *Session) entry(i int, r *record.Record) {
 	s.place(rowID{row.Table, string(row.Entry.RowKey)}, row)
 }
 
-func (w *Write) entryRow(e *record.Entry) (*Row, error) {
+// Entry makes a row of an entry that was made before, where it is for one of the file's
+// tables, writes to declared families and keeps the service's limits. The error says what
+// it does not keep, and quotes nothing of it.
+func (w *Write) Entry(e *record.Entry) (*Row, error) {
 	ref, schema, err := w.Table(e.Table)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func letters(t *testing.T, more string) *Write {
 }
 
 func mapEntry(w *Write, table string, row *bigtablepb.MutateRowsRequest_Entry, unless *bigtablepb.RowFilter) *Result {
-	records := []record.Record{{Entry: &record.Entry{Table: table, Mapping: "once", Row: row, Unless: unless}}}
+	records := []record.Record{{Entry: &record.Entry{Table: table, Row: row, Unless: unless}}}
 	return w.Map(&expr.Message{ID: "m-2", Attributes: map[string]string{"mapping": "once"}}, records, time.Unix(9, 0))
 }
 
@@ -48,7 +48,7 @@ func TestADeadLetterPassesThroughAsTheEntryThatItHolds(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	r := got.Rows[0]
-	if text(got.Rows) != "orders \"k\"\n  set cf:status = \"PAID\" @ 1970-01-01T00:00:00.005Z\n" || r.Unless == nil || r.Parts[0].Mapping.Name != "order" || r.Parts[0].End != 1 {
+	if text(got.Rows) != "orders \"k\"\n  set cf:status = \"PAID\" @ 1970-01-01T00:00:00.005Z\n" || r.Unless == nil || r.Parts[0].Mapping.Name != "" || r.Parts[0].End != 1 {
 		t.Errorf("%s %+v", text(got.Rows), r)
 	}
 	// Under a token it is sent last, like the entry that it was.

@@ -10,10 +10,9 @@ import (
 
 // Entry is an entry that a message carries ready-made.
 type Entry struct {
-	Table   string // full resource name
-	Mapping string // the mapping that made it once; may be empty
-	Row     *bigtablepb.MutateRowsRequest_Entry
-	Unless  *bigtablepb.RowFilter // not nil: apply only where it matches nothing
+	Table  string // full resource name
+	Row    *bigtablepb.MutateRowsRequest_Entry
+	Unless *bigtablepb.RowFilter // not nil: apply only where it matches nothing
 }
 
 // Mutation reads a message that is a dead letter of kind entry or check-and-mutate. A
@@ -37,7 +36,7 @@ func Mutation(data []byte, attributes map[string]string) Record {
 	case deadletter.KindOutput:
 		r.Err = errors.New("a dead letter of kind output holds no mutation: it belongs to a scan or change stream")
 	default:
-		e := &Entry{Table: letter.Table, Mapping: letter.Mapping}
+		e := &Entry{Table: letter.Table}
 		if e.Row, e.Unless, r.Err = letter.Row(); r.Err == nil {
 			r.Entry = e
 		}

@@ -39,7 +39,7 @@ func TestADeadLetterIsAnEntryAgain(t *testing.T) {
 			t.Fatalf("%s: %+v", name, got)
 		}
 		e := got[0].Entry
-		if e.Table != ordersTable.String() || e.Mapping != "order" || string(e.Row.RowKey) != "k" || len(e.Row.Mutations) != 1 || !proto.Equal(e.Unless, unless) {
+		if e.Table != ordersTable.String() || string(e.Row.RowKey) != "k" || len(e.Row.Mutations) != 1 || !proto.Equal(e.Unless, unless) {
 			t.Errorf("%s: %+v", name, e)
 		}
 		// What is given up again is kept as what it was, under the ids it came with.
