@@ -28,7 +28,8 @@ import (
 type environment struct {
 	logger *slog.Logger
 	get    func(string) string
-	ledger ledger.Options // zero: as deployed
+	ledger ledger.Options    // zero: as deployed
+	certs  http.RoundTripper // for the keys with which Google signs tokens; nil: the network
 }
 
 // parts are the functions built and what they hold open.
@@ -74,6 +75,10 @@ func build(target string, env environment) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
+	caller, err := newCaller(env)
+	if err != nil {
+		return nil, err
+	}
 	out := &parts{handlers: map[string]http.Handler{}}
 	out.stopping, out.stop = context.WithCancel(context.Background())
 	out.closers = append(out.closers, func() error { out.stop(); return nil })
@@ -84,9 +89,11 @@ func build(target string, env environment) (*parts, error) {
 		if target != "" && target != name || target == "" && !wanted(loaded.Pipeline, name) {
 			continue
 		}
-		if out.handlers[name], err = maker(out, loaded, env); err != nil {
+		h, err := maker(out, loaded, env)
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("building %s: %w", name, err), out.close())
 		}
+		out.handlers[name] = caller.guard(h)
 	}
 	return out, nil
 }
