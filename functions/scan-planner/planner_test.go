@@ -501,7 +501,7 @@ func TestAScheduledRequestWithoutItsTimeIsNotTheScanOfAnotherTime(t *testing.T) 
 	if err != nil || w.Code != http.StatusNoContent || len(scans) != 1 {
 		t.Fatalf("answer %d, %d scans, %v", w.Code, len(scans), err)
 	}
-	if s := scans[0]; s.ID != "m-1" || s.State != ledger.ScanFailed || !strings.Contains(s.Error, "publishTime") {
+	if s := scans[0]; s.ID != "m-1" || s.State != ledger.ScanFailed || !strings.Contains(s.Error, "no publish time") {
 		t.Errorf("scan %s is %s: %s", s.ID, s.State, s.Error)
 	}
 }

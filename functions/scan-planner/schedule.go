@@ -23,6 +23,9 @@ func scheduledID(p *pipeline.Pipeline, name string, m push.Message) (string, err
 	if i < 0 || p.Scans[i].Schedule == nil {
 		return m.ID, errors.New("the request is a schedule's, and the pipeline has no scan of this name with one")
 	}
+	if m.PublishTime.IsZero() {
+		return m.ID, errors.New("the request is a schedule's, and its message has no publish time to tell for when it was due")
+	}
 	due, err := scanjob.LastDue(p.Scans[i].Schedule, m.PublishTime.Add(-lookBack), m.PublishTime)
 	if err != nil {
 		return m.ID, err

@@ -169,3 +169,28 @@ func TestNoAttributeReachesTheLog(t *testing.T) {
 		}
 	}
 }
+
+// A push without a publish time is a record as long as nothing reads the time.
+func TestAPushWithoutAPublishTimeIsARecordWhereNothingReadsIt(t *testing.T) {
+	const body = `{"message":{"data":"eyJpZCI6ImEiLCJzdGF0dXMiOiJORVcifQ==","messageId":"m-1"},"subscription":"s"}`
+	own := ordersFile("json", "dead-letter", "fail")
+	read := strings.Replace(own, `timestamp: timestamp(event.?at.orValue("2026-08-30T10:15:30.123Z"))`, "timestamp: millis(message.publishTime)", 1)
+	by := strings.Replace(own, `timestamp: timestamp(event.?at.orValue("2026-08-30T10:15:30.123Z"))`, "", 1)
+	for name, c := range map[string]struct{ file, want string }{
+		"a time of its own":   {own, ""},
+		"the time is read":    {read, "mapping order: timestamp: the message has no publish time"},
+		"the time is implied": {by, "mapping order: timestamp: the message has no publish time, which is the default: give the mapping a timestamp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, c.file, plainFamilies("cf", "extra"), nil)
+			if status := h.post([]byte(body)); status != http.StatusNoContent {
+				t.Fatalf("status %d", status)
+			}
+			letters := h.letters.letters
+			if c.want == "" && (len(letters) > 0 || h.rows("orders")["a"]["cf:status"] != "NEW") ||
+				c.want != "" && (len(letters) != 1 || letters[0].Error != c.want || len(h.rows("orders")) > 0) {
+				t.Errorf("rows %v, letters %+v", h.rows("orders"), letters)
+			}
+		})
+	}
+}

@@ -59,7 +59,7 @@ func fastIdent(name string) fastFunc {
 	case "message.id":
 		return func(v *Vars) (any, bool) { return v.Message.ID, true }
 	case "message.publishTime":
-		return func(v *Vars) (any, bool) { return v.Message.PublishTime, true }
+		return func(v *Vars) (any, bool) { return v.Message.PublishTime, !v.Message.PublishTime.IsZero() }
 	case "message.orderingKey":
 		return func(v *Vars) (any, bool) { return v.Message.OrderingKey, true }
 	case "rowKey":

@@ -4,12 +4,16 @@ import (
 	"time"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
 )
+
+// errNoPublishTime is what an expression meets that reads the time of such a message.
+var errNoPublishTime = failf("the message has no publish time")
 
 // Message is what expressions see of the Pub/Sub message.
 type Message struct {
 	ID           string
-	PublishTime  time.Time
+	PublishTime  time.Time // zero where the delivery has none: reading it fails
 	OrderingKey  string
 	Attributes   map[string]string
 	Subscription string
@@ -41,6 +45,9 @@ func (v *Vars) ResolveName(name string) (any, bool) {
 	case "message.id":
 		return v.Message.ID, true
 	case "message.publishTime":
+		if v.Message.PublishTime.IsZero() {
+			return types.WrapErr(errNoPublishTime), true
+		}
 		return v.Message.PublishTime, true
 	case "message.orderingKey":
 		return v.Message.OrderingKey, true

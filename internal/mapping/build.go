@@ -190,6 +190,9 @@ func (s *Session) key(m *mapping) ([]byte, error) {
 func (s *Session) time(m *mapping) (int64, error) {
 	if m.timestamp == nil {
 		t := s.vars.Message.PublishTime
+		if t.IsZero() {
+			return 0, &placedError{"timestamp", errors.New("the message has no publish time, which is the default: give the mapping a timestamp")}
+		}
 		if t.Unix() < 0 {
 			return 0, &placedError{"timestamp", errors.New("the message's publish time is before 1970, and no cell can have it")}
 		}

@@ -38,6 +38,9 @@ func readMessage(h http.Header, body []byte, m *Message) error {
 		m.Data = body
 		return readMetadata(h, m)
 	}
+	if isStructured(h) {
+		return parseStructured(body, m)
+	}
 	if isCloudEvent(h) {
 		if err := checkCloudEvent(h); err != nil {
 			return err

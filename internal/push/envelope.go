@@ -9,7 +9,7 @@ import (
 
 // errUnknownShape is what a body is that was told to be none of the shapes.
 var errUnknownShape = errors.New("body is of no known shape: " +
-	"neither a Pub/Sub push request with message and subscription, nor a payload with x-goog-pubsub headers")
+	"neither a Pub/Sub push request with message and subscription, alone or as the data of a CloudEvent, nor a payload with x-goog-pubsub headers")
 
 // field is a set of the fields that an envelope may name, in the spellings that
 // Pub/Sub writes. Both spellings of the id and of the time stand in real
@@ -70,9 +70,6 @@ func (e *envelope) check() error {
 	}
 	if m.ID == "" {
 		return errors.New("message has no messageId")
-	}
-	if e.time == nil {
-		return errors.New("message has no publishTime")
 	}
 	return e.bad
 }

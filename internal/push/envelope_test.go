@@ -122,7 +122,6 @@ var malformed = []struct {
 	{"no id", `{"message":{"publishTime":"2024-01-02T03:04:05Z"},"subscription":"s"}`, "no messageId"},
 	{"empty id", `{"message":{"messageId":"","publishTime":"2024-01-02T03:04:05Z"},"subscription":"s"}`, "no messageId"},
 	{"id is a number", `{"message":{"messageId":1,"publishTime":"2024-01-02T03:04:05Z"},"subscription":"s"}`, "string is expected"},
-	{"no publish time", `{"message":{"messageId":"1"},"subscription":"s"}`, "no publishTime"},
 	{"bad publish time", `{"message":{"messageId":"1","publishTime":"yesterday"},"subscription":"s"}`, "RFC 3339"},
 	{"ids differ", minimal(`,"message_id":"8"`), "differ"},
 	{"times differ", minimal(`,"publish_time":"2024-01-02T03:04:06Z"`), "differ"},

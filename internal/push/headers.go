@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -37,30 +38,57 @@ func readMetadata(h http.Header, m *Message) error {
 	m.ID = h.Get(headerMessageID)
 	m.OrderingKey = cmp.Or(h.Get(headerOrderingKey), h.Get(headerEmulatorKey))
 	m.Subscription = h.Get(headerSubscription)
-	m.Attributes = attributes(h)
+	for _, name := range []string{headerMessageID, headerPublishTime, headerOrderingKey, headerSubscription, headerEmulatorKey} {
+		if len(h[name]) > 1 { // one of them is not Pub/Sub's
+			return fmt.Errorf("header %s stands twice", strings.ToLower(name))
+		}
+	}
+	var err error
+	if m.Attributes, err = attributes(h); err != nil {
+		return err
+	}
 	if m.ID == "" {
 		return errors.New("header x-goog-pubsub-message-id is empty")
 	}
-	published, err := time.Parse(time.RFC3339Nano, h.Get(headerPublishTime))
+	text := h.Get(headerPublishTime)
+	if text == "" {
+		return nil
+	}
+	published, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return errors.New("header x-goog-pubsub-publish-time is absent or not an RFC 3339 time")
+		return errors.New("header x-goog-pubsub-publish-time is not an RFC 3339 time")
 	}
 	m.PublishTime = published.UTC()
 	return nil
 }
 
-func attributes(h http.Header) map[string]string {
+// attributes reads the attributes among the headers. Two whose names differ in case only
+// are one header with two values, in an order that is Pub/Sub's and differs from delivery
+// to delivery: where the values differ, too, neither is taken.
+func attributes(h http.Header) (map[string]string, error) {
 	var attrs map[string]string
 	for name, values := range h {
 		if len(values) == 0 || isTransport(name) {
 			continue
+		}
+		if !same(values) {
+			return nil, errors.New("two attributes with different values have names that differ in case only, or not at all")
 		}
 		if attrs == nil {
 			attrs = make(map[string]string)
 		}
 		attrs[strings.ToLower(name)] = values[0]
 	}
-	return attrs
+	return attrs, nil
+}
+
+func same(values []string) bool {
+	for _, v := range values[1:] {
+		if v != values[0] {
+			return false
+		}
+	}
+	return true
 }
 
 // isTransport reports whether a header is written by Pub/Sub, by the proxies on
@@ -84,6 +112,14 @@ func isTransport(name string) bool {
 	return false
 }
 
+// isStructured reports whether the body is a CloudEvent in structured mode. A batch of
+// them is none: one request is one message.
+// Source: HTTP Protocol Binding for CloudEvents 1.0.2, 3.2.
+func isStructured(h http.Header) bool {
+	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && media == "application/cloudevents+json"
+}
+
 func isCloudEvent(h http.Header) bool {
 	return len(h["Ce-Specversion"]) > 0 || len(h["Ce-Id"]) > 0
 }
@@ -92,6 +128,11 @@ func isCloudEvent(h http.Header) bool {
 // request. The SDK's receiver is not used: it pairs requests wrongly when
 // several are under way (cloudevents/sdk-go#1224).
 func checkCloudEvent(h http.Header) error {
+	for name, values := range h {
+		if strings.HasPrefix(name, "Ce-") && len(values) > 1 {
+			return errors.New("an attribute of the CloudEvent stands twice")
+		}
+	}
 	msg := cehttp.NewMessage(h, nil)
 	if msg.ReadEncoding() != binding.EncodingBinary {
 		return errors.New("CloudEvent headers without a known ce-specversion and a content type of their own")

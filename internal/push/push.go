@@ -4,8 +4,9 @@
 // delivers again).
 //
 // The three shapes are the JSON envelope of a push subscription, the same
-// envelope inside a binary CloudEvent (Eventarc), and the bare payload with its
-// metadata in headers (payload unwrapping with "write metadata"). A shape is
+// envelope inside a CloudEvent (Eventarc), binary or structured, and the bare
+// payload with its metadata in headers (payload unwrapping with "write
+// metadata"). A shape is
 // told by its headers or by the exact, case-sensitive names of the envelope,
 // never by a field of the payload that looks like one.
 //
@@ -27,7 +28,8 @@ type Message struct {
 	// redelivery. Not empty in a well-formed delivery.
 	ID string
 	// PublishTime is set by Pub/Sub when the message is published, in UTC, and
-	// the same in every redelivery. Not zero in a well-formed delivery.
+	// the same in every redelivery. It is zero where the delivery has none: then
+	// nothing may be made of it.
 	PublishTime time.Time
 	// OrderingKey is empty when the publisher set none.
 	OrderingKey string

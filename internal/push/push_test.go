@@ -86,6 +86,9 @@ func TestEveryShapeBecomesTheMessage(t *testing.T) {
 		{"wrapped", jsonHeader(), envelope, message},
 		{"wrapped without a content type", http.Header{}, envelope, message},
 		{"Eventarc", eventarcHeader(), envelope, message},
+		{"Eventarc, structured", structuredHeader(), structuredEvent(""), message},
+		{"Eventarc, structured, in another order", header("Content-Type", "Application/CloudEvents+JSON"),
+			`{"data":` + envelope + `,"message":{"data":"eA=="},"type":"t","id":"\u0031","ext":[1],"source":"s","subscription":"x","specversion":"1.0"} `, message},
 		{"unwrapped", unwrappedHeader(), `{"a":1}`,
 			unwrappedMessage(`{"a":1}`, map[string]string{"content-type": "application/json", "origin": "SEA"})},
 		{"unwrapped payload that looks like an envelope", unwrappedHeader(), envelope,
@@ -119,6 +122,60 @@ func TestEveryShapeBecomesTheMessage(t *testing.T) {
 	}
 }
 
+// double adds the header's value once more.
+func double(h http.Header, name string) http.Header {
+	h.Add(name, h.Get(name))
+	return h
+}
+
+// structuredHeader is what comes with a CloudEvent in structured mode.
+func structuredHeader() http.Header {
+	h := jsonHeader()
+	h.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
+	return h
+}
+
+// structuredEvent is a CloudEvent around the envelope, with more members.
+func structuredEvent(more string) string {
+	return `{"specversion":"1.0","id":"2070443601311540","source":"//pubsub.googleapis.com/projects/my-project/topics/flights-events",` +
+		`"type":"google.cloud.pubsub.topic.v1.messagePublished","datacontenttype":"application/json","time":"2021-02-26T19:13:55.749Z"` + more + `,"data":` + envelope + `}`
+}
+
+// Attributes of one name reach an unwrapped delivery as one header, in any order.
+func TestAttributesThatDifferInCaseOnlyAreNotGuessed(t *testing.T) {
+	for range 50 {
+		h := unwrappedHeader()
+		h["Tenant"] = []string{"a", "b"}
+		_, d := post(t, push.Config{}, h, strings.NewReader(`{}`))
+		if d == nil || d.Malformed == nil || !strings.Contains(d.Malformed.Error(), "differ in case only") {
+			t.Fatalf("delivered %+v", d)
+		}
+	}
+	h := unwrappedHeader()
+	h["Tenant"] = []string{"a", "a"}
+	if _, d := post(t, push.Config{}, h, strings.NewReader(`{}`)); d == nil || d.Malformed != nil || d.Message.Attributes["tenant"] != "a" {
+		t.Errorf("one value twice: %+v", d)
+	}
+}
+
+// A delivery without a publish time is one as long as nothing reads the time.
+func TestAPublishTimeMayBeAbsent(t *testing.T) {
+	unwrapped := unwrappedHeader()
+	unwrapped.Del("X-Goog-Pubsub-Publish-Time")
+	for name, c := range map[string]struct {
+		header http.Header
+		body   string
+	}{
+		"wrapped":   {jsonHeader(), `{"message":{"data":"e30=","messageId":"1"},"subscription":"s"}`},
+		"null":      {jsonHeader(), `{"message":{"data":"e30=","messageId":"1","publishTime":null},"subscription":"s"}`},
+		"unwrapped": {unwrapped, `{}`},
+	} {
+		if _, d := post(t, push.Config{}, c.header, strings.NewReader(c.body)); d == nil || d.Malformed != nil || !d.Message.PublishTime.IsZero() || string(d.Message.Data) != "{}" {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
 // What is of no known shape is handed on whole, as a rejected record, and the
 // verdict on it is the receiver's.
 func TestUnknownShapeIsARejectedRecordWithItsBody(t *testing.T) {
@@ -134,6 +191,22 @@ func TestUnknownShapeIsARejectedRecordWithItsBody(t *testing.T) {
 		{"an empty body", jsonHeader(), ``, "no known shape"},
 		{"names in another case", jsonHeader(), strings.Replace(envelope, `"message"`, `"Message"`, 1), "no known shape"},
 		{"a CloudEvent around something else", eventarcHeader(), `{"a":1}`, "no known shape"},
+		{"a structured CloudEvent around something else", structuredHeader(), `{"specversion":"1.0","id":"1","source":"s","type":"t","data":{"a":1}}`, "no known shape"},
+		{"a structured CloudEvent around text", structuredHeader(), `{"specversion":"1.0","id":"1","source":"s","type":"t","data":"x"}`, "no known shape"},
+		{"a structured CloudEvent without data", structuredHeader(), `{"specversion":"1.0","id":"1","source":"s","type":"t"}`, "no known shape"},
+		{"a structured CloudEvent without a type", structuredHeader(), strings.Replace(structuredEvent(""), `"type"`, `"kind"`, 1), "CloudEvent attributes"},
+		{"a structured CloudEvent with an id that is a number", structuredHeader(), strings.Replace(structuredEvent(""), `"id":"2070443601311540"`, `"id":7`, 1), "CloudEvent attributes"},
+		{"a structured CloudEvent of another version", structuredHeader(), strings.Replace(structuredEvent(""), `"1.0"`, `"0.3"`, 1), "CloudEvent attributes"},
+		{"a structured CloudEvent with two ids", structuredHeader(), structuredEvent(`,"id":"8"`), "stands twice"},
+		{"a structured CloudEvent with data twice", structuredHeader(), structuredEvent(`,"data":{}`), "stands twice"},
+		{"a structured CloudEvent and more", structuredHeader(), structuredEvent("") + "{}", "more text after"},
+		{"a list for a structured CloudEvent", structuredHeader(), `[]`, "no JSON object"},
+		{"a batch of CloudEvents", header("Content-Type", "application/cloudevents-batch+json"), `[` + structuredEvent("") + `]`, "no known shape"},
+		{"a CloudEvent with two ids", double(eventarcHeader(), "Ce-Id"), envelope, "stands twice"},
+		{"two message ids", double(unwrappedHeader(), "X-Goog-Pubsub-Message-Id"), envelope, "x-goog-pubsub-message-id stands twice"},
+		{"two publish times", double(unwrappedHeader(), "X-Goog-Pubsub-Publish-Time"), envelope, "x-goog-pubsub-publish-time stands twice"},
+		{"two ordering keys", double(unwrappedHeader(), "X-Goog-Pubsub-Ordering-Key"), envelope, "x-goog-pubsub-ordering-key stands twice"},
+		{"two subscriptions", double(unwrappedHeader(), "X-Goog-Pubsub-Subscription-Name"), envelope, "x-goog-pubsub-subscription-name stands twice"},
 		{"a CloudEvent without a source", without(eventarcHeader(), "Ce-Source"), envelope, "CloudEvent"},
 		{"a CloudEvent without a type", without(eventarcHeader(), "Ce-Type"), envelope, "CloudEvent"},
 		{"a CloudEvent without a version", without(eventarcHeader(), "Ce-Specversion"), envelope, "ce-specversion"},
@@ -142,7 +215,6 @@ func TestUnknownShapeIsARejectedRecordWithItsBody(t *testing.T) {
 		{"a CloudEvent with a bad extension", with(eventarcHeader(), "Ce-A-B", "x"), envelope, "CloudEvent"},
 		{"a structured CloudEvent", with(eventarcHeader(), "Content-Type", "application/cloudevents+json"), envelope, "CloudEvent"},
 		{"unwrapped with an empty id", with(unwrappedHeader(), "x-goog-pubsub-message-id", ""), `{"a":1}`, "message-id"},
-		{"unwrapped without a time", without(unwrappedHeader(), "x-goog-pubsub-publish-time"), `{"a":1}`, "publish-time"},
 		{"unwrapped with a bad time", with(unwrappedHeader(), "x-goog-pubsub-publish-time", "noon"), `{"a":1}`, "publish-time"},
 		{"metadata without an id", without(unwrappedHeader(), "x-goog-pubsub-message-id"), `{"a":1}`, "no known shape"},
 	} {

@@ -46,9 +46,12 @@ func (d *Decoder) CloudEvents(data []byte, attributes map[string]string) []Recor
 }
 
 func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Record] {
-	declared, binary := mode(attributes)
-	media, _, err := mime.ParseMediaType(declared)
 	one := func(r Record) iter.Seq[Record] { return func(yield func(Record) bool) { yield(r) } }
+	declared, binary, err := mode(attributes)
+	if err != nil {
+		return one(Record{Raw: data, Err: err})
+	}
+	media, _, err := mime.ParseMediaType(declared)
 	switch {
 	case !strings.HasPrefix(media, "application/cloudevents"):
 		if binary {
@@ -75,15 +78,21 @@ func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Rec
 }
 
 // mode returns the declared content type, and whether an attribute of an event stands
-// among the message's.
-func mode(attributes map[string]string) (declared string, binary bool) {
+// among the message's. Two content types, under names that differ in case, are an error:
+// a map would give one or the other.
+func mode(attributes map[string]string) (declared string, binary bool, err error) {
+	found := false
 	for name, value := range attributes {
 		binary = binary || strings.HasPrefix(name, eventPrefix)
-		if strings.EqualFold(name, contentType) {
-			declared = value
+		if !strings.EqualFold(name, contentType) {
+			continue
 		}
+		if found && value != declared {
+			err = errors.New("two attributes content-type whose names differ in case only say different types")
+		}
+		declared, found = value, true
 	}
-	return declared, binary
+	return declared, binary, err
 }
 
 // event checks an event that was read as JSON and decodes its payload.

@@ -170,3 +170,20 @@ func TestACloudEventReadsTheSameFromItsDeadLetter(t *testing.T) {
 		}
 	}
 }
+
+// Which of two content types a map gives first is chance.
+func TestTwoContentTypesAreNotGuessed(t *testing.T) {
+	ce := map[string]string{"ce-specversion": "1.0", "ce-id": "secret", "ce-source": "/s", "ce-type": "t"}
+	for range 50 {
+		ce["content-type"], ce["Content-Type"] = "text/secret", "application/json"
+		var d Decoder
+		got := d.CloudEvents([]byte(`{}`), ce)
+		if len(got) != 1 || got[0].Err == nil || !strings.Contains(got[0].Err.Error(), "differ in case only") || strings.Contains(got[0].Err.Error(), "secret") {
+			t.Fatalf("%+v", got)
+		}
+		ce["content-type"] = "application/json"
+		if got := d.CloudEvents([]byte(`{}`), ce); len(got) != 1 || got[0].Err != nil {
+			t.Fatalf("one type under two names: %+v", got)
+		}
+	}
+}
