@@ -6,7 +6,6 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
-	"github.com/bigtable-functions/bigtable-functions/internal/record"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -45,6 +44,10 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 		case policy == pipeline.PolicyDeadLetter && x.lost:
 			d.refused.add(fmt.Errorf("cannot be kept as a dead letter: %w", x.reason))
 		case policy == pipeline.PolicyDeadLetter:
+			if err := x.letter.Check(); err != nil {
+				d.refused.add(fmt.Errorf("%w: it cannot be kept as a dead letter, for %w", x.reason, err))
+				continue
+			}
 			letters = append(letters, x.letter)
 		}
 	}
@@ -65,27 +68,38 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 func (f *function) unwritable(d *delivery, result *mapping.Result) []failure {
 	var out []failure
 	for _, r := range result.Rejected {
-		out = append(out, failure{letter: f.letter(d, d.record(r.Record), r.Mapping, r), reason: r})
+		out = append(out, failure{letter: f.letter(d, r.Record, r.Mapping, r), reason: r})
 	}
 	for _, i := range result.Unmatched {
-		out = append(out, failure{letter: f.letter(d, d.record(i), "", mapping.ErrUnmatched), reason: mapping.ErrUnmatched, unmatched: true})
+		out = append(out, failure{letter: f.letter(d, i, "", mapping.ErrUnmatched), reason: mapping.ErrUnmatched, unmatched: true})
 	}
 	return out
 }
 
-// letter keeps a record as it was received; nil is one that is no longer at hand.
-func (f *function) letter(d *delivery, r *record.Record, mapping string, reason error) deadletter.Letter {
-	l := deadletter.Letter{
-		Mapping: mapping, Error: reason.Error(), Time: f.cfg.Now(), MessageID: d.Message.ID, PublishTime: d.Message.PublishTime,
+// letter keeps the i-th record of the message as it was received, where it is still at
+// hand, with all that a mapping may read of the message.
+func (f *function) letter(d *delivery, i int, mapping string, reason error) deadletter.Letter {
+	l := f.bareLetter(d, reason)
+	l.Mapping = mapping
+	l.Origin = &deadletter.Origin{
+		Attributes: d.Message.Attributes, OrderingKey: d.Message.OrderingKey, Subscription: d.Message.Subscription, Place: i,
 	}
-	if r != nil {
+	if r := d.record(i); r != nil {
 		r.Keep(&l)
 	}
 	return l
 }
 
+// bareLetter says of what message something is given up, why and when.
+func (f *function) bareLetter(d *delivery, reason error) deadletter.Letter {
+	return deadletter.Letter{Error: reason.Error(), Time: f.cfg.Now(), MessageID: d.Message.ID, PublishTime: d.Message.PublishTime}
+}
+
+// malformed keeps the body of a request that is no message, for somebody to look at.
 func (f *function) malformed(d *delivery) failure {
-	return failure{letter: f.letter(d, &record.Record{Raw: d.Message.Data}, "", d.Malformed), reason: d.Malformed, lost: d.Message.Data == nil}
+	l := f.bareLetter(d, d.Malformed)
+	l.Kind, l.Data = deadletter.KindRequest, d.Message.Data
+	return failure{letter: l, reason: d.Malformed, lost: d.Message.Data == nil}
 }
 
 // refusedRow keeps an entry that the service refuses for good, so that it can be
@@ -94,7 +108,7 @@ func (f *function) malformed(d *delivery) failure {
 func (f *function) refusedRow(d *delivery, r rejectedRow) failure {
 	part := r.row.Parts[0]
 	d.summary.table(r.row.Schema.Name).Failed++
-	letter := f.letter(d, d.record(part.Record), part.Mapping.Name, r.reason)
+	letter := f.letter(d, part.Record, part.Mapping.Name, r.reason)
 	if r.reason.Detail != "" {
 		letter.Error += ": " + r.reason.Detail
 	}

@@ -41,6 +41,7 @@ type Replayer struct {
 	limits  mapping.Limits
 	newIDs  bool
 	decode  record.Decode
+	one     record.One
 	whole   *mapping.Write
 	partial map[string]*mapping.Write // of one mapping alone, by its name
 }
@@ -56,7 +57,11 @@ func NewReplayer(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Rep
 	if err != nil {
 		return nil, err
 	}
-	return &Replayer{p: p, limits: limits, newIDs: newIDs, decode: decode, whole: whole, partial: map[string]*mapping.Write{}}, nil
+	one, err := record.OneByFormat(string(p.Write.Format))
+	if err != nil {
+		return nil, err
+	}
+	return &Replayer{p: p, limits: limits, newIDs: newIDs, decode: decode, one: one, whole: whole, partial: map[string]*mapping.Write{}}, nil
 }
 
 // Replay is what one message asks for.
@@ -107,7 +112,9 @@ func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
 	case deadletter.KindEntry, deadletter.KindCheckAndMutate:
 		return out, r.entry(out)
 	case deadletter.KindRecord:
-		return out, r.record(out, m, now)
+		return out, r.record(out, now)
+	case deadletter.KindRequest:
+		return out, errors.New("its request was no message of Pub/Sub, and there is nothing to map")
 	}
 	return out, fmt.Errorf("a dead letter of kind %s is not one of write", letter.Kind)
 }
@@ -140,39 +147,29 @@ func (r *Replayer) entry(out *Replay) error {
 	return nil
 }
 
-// record maps a record under its message's own id and time, and only with the mapping
+// record maps a record as it was in its message, at its place, and only with the mapping
 // that refused it: what others made of it is applied.
-func (r *Replayer) record(out *Replay, m *push.Message, now time.Time) error {
+func (r *Replayer) record(out *Replay, now time.Time) error {
+	l := &out.Letter
 	w := r.whole
-	if name := out.Letter.Mapping; name != "" {
+	if l.Mapping != "" {
 		var err error
-		if w, err = r.only(name, out); err != nil {
+		if w, err = r.only(l.Mapping, out); err != nil {
 			return err
 		}
 	}
-	if out.Letter.MessageID == "" || out.Letter.PublishTime.IsZero() { // the body of a malformed request
-		return errors.New("its request was no message of Pub/Sub, and there is nothing to map")
+	if l.MessageID == "" || l.Origin == nil {
+		return errors.New("it has no message id, or not the attribute message, which every letter of a record has: nothing says how to map it")
 	}
-	if err := keptByLetters(w); err != nil {
-		return err
+	message := &expr.Message{
+		ID: l.MessageID, PublishTime: l.PublishTime, OrderingKey: l.Origin.OrderingKey,
+		Attributes: l.Origin.Attributes, Subscription: l.Origin.Subscription,
 	}
-	message := &expr.Message{ID: out.Letter.MessageID, PublishTime: out.Letter.PublishTime}
-	r.take(out, w, message, m.Data, now)
-	return nil
-}
-
-// keptByLetters refuses what would be mapped otherwise than in its delivery: a dead letter
-// has its message's id and publish time, and nothing else of it.
-func keptByLetters(w *mapping.Write) error {
-	for _, m := range w.Static() {
-		for _, p := range m.All {
-			for _, name := range []string{"message.attributes", "message.orderingKey", "message.subscription"} {
-				if p.Uses(name) {
-					return fmt.Errorf("mapping %s reads %s, which a dead letter does not keep", m.Source.Name, name)
-				}
-			}
-		}
+	if l.Origin.Whole {
+		r.take(out, w, message, slices.Collect(r.decode(l.Data, message.Attributes)), now)
+		return nil
 	}
+	r.take(out, w, message, []record.Record{r.one(l.Data, message.Attributes)}, now)
 	return nil
 }
 
@@ -214,7 +211,7 @@ func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) 
 		ID: m.ID, PublishTime: out.Letter.PublishTime.UTC(), OrderingKey: m.OrderingKey, Attributes: ownAttributes(m.Attributes),
 		Subscription: "projects/" + m.Attributes[movedFromProject] + "/subscriptions/" + m.Attributes[movedFrom],
 	}
-	result := r.take(out, r.whole, message, m.Data, now)
+	result := r.take(out, r.whole, message, slices.Collect(r.decode(m.Data, message.Attributes)), now)
 	if r.newIDs {
 		return out, nil
 	}
@@ -233,9 +230,13 @@ func ownAttributes(all map[string]string) map[string]string {
 	return out
 }
 
-// take maps the records of data into out.
-func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, data []byte, now time.Time) *mapping.Result {
-	result := w.Map(message, slices.Collect(r.decode(data, message.Attributes)), now)
+// take maps records into out, from their place in the message on.
+func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, records []record.Record, now time.Time) *mapping.Result {
+	place := 0
+	if out.Letter.Origin != nil {
+		place = out.Letter.Origin.Place
+	}
+	result := w.MapAt(message, records, now, place)
 	out.Rows = slices.Concat(result.Rows, result.Last)
 	out.Skipped = result.Skipped
 	for _, x := range result.Rejected {

@@ -109,13 +109,13 @@ func checkLetters(t *testing.T, h *house, f fault, policy pipeline.Policy) {
 		return
 	}
 	l := h.letters.letters[0]
-	content := f.line
+	content, kind := f.line, deadletter.KindRecord
 	if f.body != "" {
-		content = f.body
+		content, kind = f.body, deadletter.KindRequest
 	} else if l.MessageID != "m-1" || l.PublishTime.IsZero() {
 		t.Errorf("the letter does not name its message: %+v", l)
 	}
-	if l.Kind != deadletter.KindRecord || string(l.Data) != content {
+	if l.Kind != kind || string(l.Data) != content {
 		t.Errorf("the letter keeps %s %q, want %q", l.Kind, l.Data, content)
 	}
 }

@@ -1,6 +1,7 @@
 // Package deadletter guarantees that a dead letter holds everything that is needed to
-// apply it later as it was meant, and that one is kept only when Pub/Sub has said so.
-// Encode and Decode are pure and undo one another.
+// apply it later as it was meant, that one is kept only when Pub/Sub has said so, and that
+// one which Pub/Sub would never take is told apart before it is sent. Encode and Decode
+// are pure and undo one another.
 package deadletter
 
 import (
@@ -23,6 +24,7 @@ const (
 	KindEntry          Kind = "entry"            // a serialized MutateRowsRequest.Entry
 	KindCheckAndMutate Kind = "check-and-mutate" // a serialized CheckAndMutateRowRequest
 	KindRecord         Kind = "record"           // a record as it was received
+	KindRequest        Kind = "request"          // the body of a request that is no message
 	KindOutput         Kind = "output"           // a record of a scan or change that the sink did not take
 )
 
@@ -37,9 +39,20 @@ const (
 	attrPublishTime = "publishTime"
 )
 
+// Limits of Pub/Sub, in bytes and counts.
+// Source: https://docs.cloud.google.com/pubsub/quotas#resource_limits
+const (
+	maxAttribute  = 1024
+	maxAttributes = 100
+	// maxMessage is that of a publish request, less its topic and framing.
+	maxMessage = 10_000_000 - 2_000
+	// perAttribute is more than what an attribute takes beside its name and value.
+	perAttribute = 16
+)
+
 const (
 	// MaxError is the length of the error attribute, in bytes: Pub/Sub takes no more.
-	MaxError = 1024
+	MaxError = maxAttribute
 	// MaxEntry is the largest entry that travels as one, in bytes. A larger one is kept
 	// as the record that made it, which came in a message and so fits into one.
 	MaxEntry = 9_000_000
@@ -56,7 +69,10 @@ type Letter struct {
 	// a replay uses them again. Empty and zero where there was none.
 	MessageID   string
 	PublishTime time.Time
-	Data        []byte
+	// Origin is the rest of that message; nil where there was none, and in letters of
+	// KindOutput.
+	Origin *Origin
+	Data   []byte
 }
 
 // LogValue implements slog.LogValuer: the data's size stands for the data, and what may
@@ -103,9 +119,47 @@ func (l *Letter) Row() (*bigtablepb.MutateRowsRequest_Entry, *bigtablepb.RowFilt
 	return nil, nil, errors.New("reading a dead letter: it is of a kind that holds no entry")
 }
 
-// Encode returns the message that carries the letter.
+// Encode returns the message that carries the letter. A letter that is too large for one
+// is cut down to what replay needs: the error's text goes first, then the table of a
+// record, which is mapped anew, or the origin of an entry, which is applied as it is. See
+// Check for one that is too large even so.
 func (l Letter) Encode() (data []byte, attributes map[string]string) {
-	attributes = map[string]string{attrKind: string(l.Kind), attrError: cut(l.Error), attrTime: format(l.Time)}
+	if attributes, err := l.attributes(); err == nil && fits(l.Data, attributes) == nil {
+		return l.Data, attributes
+	}
+	l = l.least()
+	attributes, err := l.attributes()
+	if err != nil {
+		l.Origin = nil // which Check refuses
+		attributes, _ = l.attributes()
+	}
+	return l.Data, attributes
+}
+
+// Check says why Pub/Sub would never take the message that carries the letter, whatever
+// is cut; nil: it does. The error quotes nothing of the letter.
+func (l Letter) Check() error {
+	least := l.least()
+	attributes, err := least.attributes()
+	if err != nil {
+		return err
+	}
+	return fits(l.Data, attributes)
+}
+
+// least is the letter with nothing but what replay needs.
+func (l Letter) least() Letter {
+	l.Error = ""
+	if l.Kind == KindEntry || l.Kind == KindCheckAndMutate {
+		l.Origin = nil
+	} else {
+		l.Table = ""
+	}
+	return l
+}
+
+func (l Letter) attributes() (map[string]string, error) {
+	attributes := map[string]string{attrKind: string(l.Kind), attrError: cut(l.Error), attrTime: format(l.Time)}
 	for name, value := range map[string]string{attrTable: l.Table, attrMapping: l.Mapping, attrMessageID: l.MessageID} {
 		if value != "" {
 			attributes[name] = value
@@ -114,7 +168,31 @@ func (l Letter) Encode() (data []byte, attributes map[string]string) {
 	if !l.PublishTime.IsZero() {
 		attributes[attrPublishTime] = format(l.PublishTime)
 	}
-	return l.Data, attributes
+	if l.Origin == nil {
+		return attributes, nil
+	}
+	return attributes, l.Origin.into(attributes)
+}
+
+// fits holds a message against the limits of Pub/Sub.
+func fits(data []byte, attributes map[string]string) error {
+	size := len(data)
+	for name, value := range attributes {
+		size += len(name) + len(value) + perAttribute
+		switch {
+		case len(value) > maxAttribute:
+			return fmt.Errorf("its attribute %s has %d bytes; Pub/Sub takes %d", name, len(value), maxAttribute)
+		case !utf8.ValidString(value):
+			return fmt.Errorf("its attribute %s is not text", name)
+		}
+	}
+	switch {
+	case len(attributes) > maxAttributes:
+		return fmt.Errorf("it has %d attributes; Pub/Sub takes %d", len(attributes), maxAttributes)
+	case size > maxMessage:
+		return fmt.Errorf("it has %d bytes; Pub/Sub takes %d", size, maxMessage)
+	}
+	return nil
 }
 
 // cut shortens text to MaxError bytes of valid UTF-8.
@@ -152,7 +230,7 @@ func Decode(data []byte, attributes map[string]string) (Letter, error) {
 		if l.Table == "" {
 			return Letter{}, errors.New("reading a dead letter: an entry without a table")
 		}
-	case KindRecord, KindOutput:
+	case KindRecord, KindRequest, KindOutput:
 	default:
 		return Letter{}, fmt.Errorf("%w: attribute %s is none of its kinds", ErrNoLetter, attrKind)
 	}
@@ -161,6 +239,9 @@ func Decode(data []byte, attributes map[string]string) (Letter, error) {
 		return Letter{}, err
 	}
 	if l.PublishTime, err = parse(attributes, attrPublishTime); err != nil {
+		return Letter{}, err
+	}
+	if l.Origin, err = originOf(attributes); err != nil {
 		return Letter{}, err
 	}
 	return l, nil

@@ -158,7 +158,7 @@ type Session struct {
 	w     *Write
 	vars  expr.Vars
 	now   time.Time
-	count int    // records so far
+	count int    // the place of the next record in its message
 	made  []made // of the record and mapping at hand; reused
 
 	result     *Result
@@ -201,7 +201,13 @@ func (s *Session) Last() []*Row { return s.last }
 
 // Map makes rows of all records of a message at once.
 func (w *Write) Map(m *expr.Message, records []record.Record, now time.Time) *Result {
+	return w.MapAt(m, records, now, 0)
+}
+
+// MapAt is Map for records from a place of the message on.
+func (w *Write) MapAt(m *expr.Message, records []record.Record, now time.Time, place int) *Result {
 	s := w.Start(m, now)
+	s.count = place
 	result, err := s.Map(context.Background(), records)
 	if err != nil {
 		panic(err) // a background context does not end

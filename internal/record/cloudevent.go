@@ -2,7 +2,6 @@ package record
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -49,7 +48,7 @@ func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Rec
 	one := func(r Record) iter.Seq[Record] { return func(yield func(Record) bool) { yield(r) } }
 	declared, binary, err := mode(attributes)
 	if err != nil {
-		return one(Record{Raw: data, Err: err})
+		return one(Record{Raw: data, Whole: true, Err: err})
 	}
 	media, _, err := mime.ParseMediaType(declared)
 	switch {
@@ -58,7 +57,7 @@ func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Rec
 			return one(d.binary(data, attributes, declared))
 		}
 	case err != nil || !strings.HasSuffix(media, "json") && media != "application/cloudevents":
-		return one(Record{Raw: data, Err: errors.New("the CloudEvent is in no format that can be read: use JSON")})
+		return one(Record{Raw: data, Whole: true, Err: errors.New("the CloudEvent is in no format that can be read: use JSON")})
 	}
 	return func(yield func(Record) bool) {
 		p := d.parser()
@@ -75,6 +74,22 @@ func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Rec
 			}
 		}
 	}
+}
+
+// oneEvent reads one event of a message: of a batch, or all there is.
+func (d *Decoder) oneEvent(data []byte, attributes map[string]string) Record {
+	if !isBatch(data) {
+		for r := range d.events(data, attributes) {
+			return r
+		}
+	}
+	p := d.parser()
+	defer d.done(p)
+	r := d.one(data)
+	if r.Err == nil {
+		r.Value, r.Err = p.event(r.Value)
+	}
+	return r
 }
 
 // mode returns the declared content type, and whether an attribute of an event stands
@@ -130,15 +145,15 @@ func (p *parser) event(v any) (any, error) {
 
 // binary reads an event in binary mode.
 func (d *Decoder) binary(data []byte, attributes map[string]string, declared string) Record {
-	r := Record{Raw: data, attributes: map[string]string{}}
+	r := Record{Raw: data, Whole: true}
 	members := map[string]any{}
 	for name, value := range attributes {
 		if name, ok := strings.CutPrefix(name, eventPrefix); ok {
-			members[name], r.attributes[name] = value, value
+			members[name] = value
 		}
 	}
 	if declared != "" {
-		members["datacontenttype"], r.attributes["datacontenttype"] = declared, declared
+		members["datacontenttype"] = declared
 	}
 	for _, name := range []string{memberData, memberBase64} {
 		if _, ok := members[name]; ok {
@@ -265,33 +280,4 @@ func checkExtension(name string, value any) error {
 		return nil
 	}
 	return errors.New("a CloudEvent with an extension that is neither text nor a bool nor an integer")
-}
-
-// structured writes an event of binary mode as JSON, from which CloudEvents reads the
-// same. An attribute that is not UTF-8 cannot stand there: the event goes without its
-// specversion then, so that it is refused again.
-func structured(attributes map[string]string, data []byte) []byte {
-	members := map[string]any{}
-	for name, value := range attributes {
-		members[name] = value
-	}
-	for name, value := range attributes {
-		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			delete(members, "specversion")
-		}
-	}
-	switch m := kind(members["datacontenttype"]); {
-	case len(data) == 0:
-	case m == jsonMedia && json.Valid(data):
-		members[memberData] = json.RawMessage(data)
-	case m == textMedia && utf8.Valid(data):
-		members[memberData] = string(data)
-	default:
-		members[memberBase64] = data
-	}
-	out, err := json.Marshal(members)
-	if err != nil {
-		return data // a RawMessage that is valid and text always marshal
-	}
-	return out
 }

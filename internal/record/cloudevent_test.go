@@ -3,8 +3,10 @@ package record
 import (
 	"encoding/base64"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 )
@@ -142,8 +144,77 @@ func TestABrokenEventOfABatchLeavesItsNeighbours(t *testing.T) {
 	}
 }
 
-// An event of binary mode has half of itself in the message's attributes, which a dead
-// letter does not have.
+// readAgain reads a record from the letter that keeps it, as a replay does.
+func readAgain(t testing.TB, format string, r *Record, place int, attributes map[string]string) Record {
+	t.Helper()
+	l := deadletter.Letter{Time: time.Unix(9, 0), MessageID: "m", Origin: &deadletter.Origin{Attributes: attributes, Place: place}}
+	r.Keep(&l)
+	if err := l.Check(); err != nil {
+		t.Skip(err)
+	}
+	back, err := deadletter.Decode(l.Encode())
+	if err != nil || back.Kind != deadletter.KindRecord || back.Origin == nil || back.Origin.Place != place {
+		t.Fatalf("%+v: %v", back, err)
+	}
+	all, err := ByFormat(format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := OneByFormat(format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !back.Origin.Whole {
+		return one(back.Data, back.Origin.Attributes)
+	}
+	records := slices.Collect(all(back.Data, back.Origin.Attributes))
+	if len(records) != 1 {
+		t.Fatalf("%d records of one", len(records))
+	}
+	return records[0]
+}
+
+// What is one record of a message is one record again, also where it is an array in an
+// array, and what is wrong with a whole message is wrong with it again.
+func TestARecordIsReplayedAsWhatItWas(t *testing.T) {
+	const event = `{"specversion":"1.0","id":"e","source":"/s","type":"t","data":[[1],[2]]}`
+	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json"}
+	for _, c := range []struct {
+		format, data string
+		attributes   map[string]string
+		records      int
+	}{
+		{"json", `[[{"a":1},{"a":2}],[],{"a":3}]`, nil, 3},
+		{"json", "\ufeff [[[1]]]", nil, 1},
+		{"json", `{"a":[1,2]}`, nil, 1},
+		{"json", `[1,`, nil, 1},
+		{"json", `[{"a":1,"a":2},[{"a":1,"a":2}]]`, nil, 2},
+		{"json", ``, nil, 1},
+		{"ndjson", "[1,2]\n[3]\n[,]\n", nil, 3},
+		{"cloudevent", event, nil, 1},
+		{"cloudevent", "[" + event + "," + event + `,[` + event + `],{"specversion":"1.0"}]`, batch, 4},
+		{"cloudevent", "[" + event + "]", nil, 1},
+		{"cloudevent", "[1,2]", map[string]string{"ce-specversion": "1.0", "ce-id": "e", "ce-source": "/s", "ce-type": "t"}, 1},
+	} {
+		decode, err := ByFormat(c.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records := slices.Collect(decode([]byte(c.data), c.attributes))
+		if len(records) != c.records {
+			t.Errorf("%s %s: %d records", c.format, c.data, len(records))
+		}
+		for i := range records {
+			r := &records[i]
+			again := readAgain(t, c.format, r, i, c.attributes)
+			if !reflect.DeepEqual(again.Value, r.Value) || (again.Err == nil) != (r.Err == nil) || string(again.Raw) != string(r.Raw) {
+				t.Errorf("%s %s, record %d: %+v, again %+v", c.format, c.data, i, r, again)
+			}
+		}
+	}
+}
+
+// An event of binary mode has half of itself in the message's attributes.
 func TestACloudEventReadsTheSameFromItsDeadLetter(t *testing.T) {
 	for _, c := range []struct{ contentType, data string }{
 		{"", `{"n":9007199254740993,"t":"<&>"}`},
@@ -162,11 +233,9 @@ func TestACloudEventReadsTheSameFromItsDeadLetter(t *testing.T) {
 		}
 		var d Decoder
 		first := d.CloudEvents([]byte(c.data), attributes)[0]
-		var l deadletter.Letter
-		first.Keep(&l)
-		again := d.CloudEvents(l.Data, nil)
-		if len(again) != 1 || l.Kind != deadletter.KindRecord || !reflect.DeepEqual(again[0].Value, first.Value) || (again[0].Err == nil) != (first.Err == nil) {
-			t.Errorf("%s %q: first %#v, %v; from %s: %+v", c.contentType, c.data, first.Value, first.Err, l.Data, again)
+		again := readAgain(t, "cloudevent", &first, 0, attributes)
+		if !reflect.DeepEqual(again.Value, first.Value) || (again.Err == nil) != (first.Err == nil) {
+			t.Errorf("%s %q: first %#v, %v; again %+v", c.contentType, c.data, first.Value, first.Err, again)
 		}
 	}
 }

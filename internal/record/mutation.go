@@ -19,7 +19,7 @@ type Entry struct {
 // letter of another kind holds nothing that could be applied without a mapping, and is
 // a record with an error.
 func Mutation(data []byte, attributes map[string]string) Record {
-	r := Record{Raw: data}
+	r := Record{Raw: data, Whole: true}
 	letter, err := deadletter.Decode(data, attributes)
 	if errors.Is(err, deadletter.ErrNoLetter) {
 		r.Err = errors.New("the message is no mutation: one has the attributes kind, table and time of a dead letter")

@@ -21,27 +21,26 @@ import (
 type Record struct {
 	Value any
 	Raw   []byte // as received; shares memory with the message
+	Whole bool   // Raw is all that the message holds
 	Entry *Entry // format mutation: the entry to apply, and no Value
 	Err   error  // why it cannot be decoded; Value and Entry are nil then
 
-	letter     *deadletter.Letter // format mutation: what the message is
-	attributes map[string]string  // of a CloudEvent in binary mode, which Raw lacks
+	letter *deadletter.Letter // format mutation: what the message is
 }
 
-// Keep fills in the part of a dead letter from which alone the record can be read
-// again: its kind and data, and for a record that is a dead letter already, all that
-// this one says of its origin.
+// Keep fills in the kind and the data of a dead letter, and for a record that is a dead
+// letter already, all that this one says of its origin. l has the origin of the message.
 func (r *Record) Keep(l *deadletter.Letter) {
-	switch {
-	case r.letter != nil:
-		l.Kind, l.Table, l.Mapping, l.Data = r.letter.Kind, r.letter.Table, r.letter.Mapping, r.letter.Data
+	if r.letter != nil {
+		l.Kind, l.Table, l.Mapping, l.Data, l.Origin = r.letter.Kind, r.letter.Table, r.letter.Mapping, r.letter.Data, r.letter.Origin
 		if r.letter.MessageID != "" {
 			l.MessageID, l.PublishTime = r.letter.MessageID, r.letter.PublishTime
 		}
-	case r.attributes != nil:
-		l.Kind, l.Data = deadletter.KindRecord, structured(r.attributes, r.Raw)
-	default:
-		l.Kind, l.Data = deadletter.KindRecord, r.Raw
+		return
+	}
+	l.Kind, l.Data = deadletter.KindRecord, r.Raw
+	if l.Origin != nil {
+		l.Origin.Whole = r.Whole
 	}
 }
 
@@ -68,6 +67,24 @@ func ByFormat(format string) (Decode, error) {
 	return nil, fmt.Errorf("no such format: %s", format)
 }
 
+// One reads data that is one record of a message, and never cuts it: an array is one value.
+type One func(data []byte, attributes map[string]string) Record
+
+// OneByFormat returns the One of a format by its name in the pipeline file. It is safe for
+// concurrent use.
+func OneByFormat(format string) (One, error) {
+	d := &Decoder{}
+	switch format {
+	case "json", "ndjson":
+		return func(data []byte, _ map[string]string) Record { return d.one(data) }, nil
+	case "cloudevent":
+		return d.oneEvent, nil
+	case "mutation":
+		return Mutation, nil
+	}
+	return nil, fmt.Errorf("no such format: %s", format)
+}
+
 // Decoder cuts messages into records. The zero value is ready; it may be used by
 // many goroutines at once.
 type Decoder struct{ parsers sync.Pool }
@@ -89,12 +106,19 @@ func (d *Decoder) values(data []byte) iter.Seq[Record] {
 		return d.batch(data, body)
 	}
 	return func(yield func(Record) bool) {
-		p := d.parser()
-		defer d.done(p)
-		r := Record{Raw: data}
-		r.Value, r.Err = p.parse(body)
+		r := d.one(data)
+		r.Whole = true
 		yield(r)
 	}
+}
+
+// one decodes data as one value, after a byte order mark.
+func (d *Decoder) one(data []byte) Record {
+	p := d.parser()
+	defer d.done(p)
+	r := Record{Raw: data}
+	r.Value, r.Err = p.parse(bytes.TrimPrefix(data, []byte(byteOrderMark)))
+	return r
 }
 
 // isBatch reports whether data begins as an array does.
@@ -143,7 +167,7 @@ func (d *Decoder) done(p *parser) {
 func (d *Decoder) batch(data, body []byte) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		if err := elements(body, func(int, []byte) bool { return true }); err != nil {
-			yield(Record{Raw: data, Err: err})
+			yield(Record{Raw: data, Whole: true, Err: err})
 			return
 		}
 		p := d.parser()
