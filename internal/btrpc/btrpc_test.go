@@ -31,6 +31,8 @@ type server struct {
 	bigtablepb.UnimplementedBigtableServer
 	mutateRows func(*bigtablepb.MutateRowsRequest, grpc.ServerStreamingServer[bigtablepb.MutateRowsResponse]) error
 	check      func(context.Context, *bigtablepb.CheckAndMutateRowRequest) (*bigtablepb.CheckAndMutateRowResponse, error)
+	partitions func(*bigtablepb.GenerateInitialChangeStreamPartitionsRequest, bigtablepb.Bigtable_GenerateInitialChangeStreamPartitionsServer) error
+	changes    func(*bigtablepb.ReadChangeStreamRequest, bigtablepb.Bigtable_ReadChangeStreamServer) error
 }
 
 func (s *server) MutateRows(r *bigtablepb.MutateRowsRequest, st bigtablepb.Bigtable_MutateRowsServer) error {
