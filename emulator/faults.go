@@ -40,7 +40,8 @@ type Fault struct {
 	Omit []int
 
 	// Cut ends a stream with Code (UNAVAILABLE if unset) after CutAfter
-	// messages. ReadRows then sends one row per message.
+	// messages; with Hang, it is silent from then on. ReadRows then sends one
+	// row per message.
 	Cut      bool
 	CutAfter int
 
@@ -140,7 +141,7 @@ func (f *Fault) before(ctx context.Context) error {
 			return status.FromContextError(ctx.Err()).Err()
 		}
 	}
-	if f.Hang {
+	if f.Hang && (!f.Cut || f.CutAfter <= 0) {
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	}
@@ -154,6 +155,15 @@ func (f *Fault) before(ctx context.Context) error {
 func (f *Fault) after() error {
 	if f == nil || !f.After || f.Cut || len(f.Entries) > 0 || f.Code == codes.OK {
 		return nil
+	}
+	return f.status()
+}
+
+// cut ends a stream that has sent its messages.
+func (f *Fault) cut(ctx context.Context) error {
+	if f.Hang {
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
 	}
 	return f.status()
 }

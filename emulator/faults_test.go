@@ -128,6 +128,21 @@ func TestAStreamIsCutAfterAsManyRowsAsAsked(t *testing.T) {
 	}
 }
 
+func TestAStreamIsSilentAfterAsManyRowsAsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, emulator.Options{})
+		f.create(t)
+		f.write(t, put("a", "a", "v"), put("b", "a", "v"), put("c", "a", "v"))
+		f.Inject(emulator.Fault{Method: "ReadRows", Cut: true, CutAfter: 2, Hang: true, Count: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		rows, err := read(ctx, f.data, &bigtablepb.ReadRowsRequest{TableName: tableT})
+		if len(rows) != 2 || status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("%q, %v, want two rows and then nothing until the deadline", rows, err)
+		}
+	})
+}
+
 // issue-row: 23
 func TestDelaysAndHangsEndWithTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -44,7 +44,7 @@ func (e *Emulator) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 	err := handler(srv, s)
 	if err == nil && s.fault != nil {
 		if err = s.fault.after(); err == nil && s.fault.Cut && s.sent >= s.fault.CutAfter {
-			err = s.fault.status()
+			err = s.fault.cut(ss.Context())
 		}
 	}
 	return err
@@ -87,7 +87,7 @@ func (s *faultyStream) SendMsg(m any) error {
 		return s.ServerStream.SendMsg(m)
 	}
 	if s.fault.Cut && s.sent >= s.fault.CutAfter {
-		return s.fault.status()
+		return s.fault.cut(s.ServerStream.Context())
 	}
 	if s.swallow && s.fault.after() != nil {
 		return nil
