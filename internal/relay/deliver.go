@@ -8,9 +8,13 @@ import (
 
 type run[U, P any] struct {
 	Job[U, P]
+	memory    *share
 	result    Result[P]
-	committed time.Time
-	open      bool // something is acknowledged and not committed
+	committed time.Time // or when the first commit would have been due
+	renewal   time.Time // when Held has come near
+	first     bool      // nothing is committed yet
+	open      bool      // a record is acknowledged and not committed
+	moved     bool      // the position is not committed
 	// Of the batch at hand; reused.
 	records  []Record
 	owners   []int // the unit of each record
@@ -26,6 +30,24 @@ type state[P any] struct {
 	sent, dropped int // records
 }
 
+func newRun[U, P any](j Job[U, P]) *run[U, P] {
+	r := &run[U, P]{Job: j, memory: j.Memory.share(), first: true}
+	r.started(time.Now())
+	if j.FirstCommit > 0 {
+		r.committed = r.committed.Add(min(j.FirstCommit, j.CommitEvery) - j.CommitEvery)
+	}
+	return r
+}
+
+// started notes that all is committed.
+func (r *run[U, P]) started(now time.Time) {
+	r.committed, r.open, r.moved = now, false, false
+	if r.Held != nil {
+		left := r.Held().Sub(now)
+		r.renewal = now.Add(min(left*2/3, left-r.CommitEvery))
+	}
+}
+
 // drain delivers batch after batch until the source has ended, and commits now and
 // then, also while the source is silent.
 func (r *run[U, P]) drain(ctx context.Context, q *queue[U]) error {
@@ -33,8 +55,8 @@ func (r *run[U, P]) drain(ctx context.Context, q *queue[U]) error {
 	defer timer.Stop()
 	for {
 		var wake <-chan time.Time
-		if r.open {
-			timer.Reset(time.Until(r.committed.Add(r.CommitEvery)))
+		if at := r.due(); !at.IsZero() {
+			timer.Reset(time.Until(at))
 			wake = timer.C
 		}
 		batch, ok := q.take(ctx, r.Linger, wake)
@@ -45,21 +67,40 @@ func (r *run[U, P]) drain(ctx context.Context, q *queue[U]) error {
 			if err := r.deliver(ctx, batch); err != nil {
 				return err
 			}
+			r.memory.release(r.held())
 			q.recycle(batch)
 		}
-		if !r.due() {
+		if at := r.due(); at.IsZero() || time.Now().Before(at) {
 			continue
 		}
 		if err := r.Commit(ctx, r.result.Last, r.result.Counts); err != nil {
 			return err
 		}
-		r.committed, r.open = time.Now(), false
+		r.first = false
+		r.started(time.Now())
 	}
 }
 
-// due reports whether it is time to commit.
-func (r *run[U, P]) due() bool {
-	return r.open && (time.Since(r.committed) >= r.CommitEvery || r.Held != nil && time.Until(r.Held()) < r.CommitEvery)
+// due returns when it is time to commit; zero: there is no reason to.
+func (r *run[U, P]) due() time.Time {
+	if !r.moved {
+		return time.Time{}
+	}
+	at := r.renewal
+	if r.open || r.first && r.FirstCommit > 0 {
+		if next := r.committed.Add(r.CommitEvery); at.IsZero() || next.Before(at) {
+			at = next
+		}
+	}
+	return at
+}
+
+// held is what the units of the batch at hand take of the memory.
+func (r *run[U, P]) held() (n int64) {
+	for _, u := range r.units {
+		n += r.memory.counted(u.size.Bytes)
+	}
+	return n
 }
 
 // deliver sends a batch's records, hands on what can never be sent, and moves the
@@ -169,6 +210,7 @@ func (r *run[U, P]) advance(units []state[P]) {
 		r.result.Rows += int64(u.size.Rows)
 		r.result.Dropped += int64(u.size.Dropped + u.dropped)
 		r.result.Records += int64(u.sent)
-		r.result.Last, r.result.Moved, r.open = u.position, true, true
+		r.result.Last, r.result.Moved, r.moved = u.position, true, true
+		r.open = r.open || u.sent+u.dropped+u.size.Dropped > 0
 	}
 }

@@ -12,6 +12,7 @@ type queue[U any] struct {
 	maxRows  int
 	maxBytes int64
 	size     func(U) Size
+	memory   *share
 
 	mu    sync.Mutex
 	batch []U
@@ -25,9 +26,9 @@ type queue[U any] struct {
 	taken chan struct{} // holds one: there is room again
 }
 
-func newQueue[U any](maxRows int, maxBytes int64, size func(U) Size) *queue[U] {
+func newQueue[U any](maxRows int, maxBytes int64, size func(U) Size, memory *share) *queue[U] {
 	return &queue[U]{
-		maxRows: maxRows, maxBytes: maxBytes, size: size,
+		maxRows: maxRows, maxBytes: maxBytes, size: size, memory: memory,
 		some: make(chan struct{}, 1), full: make(chan struct{}, 1), taken: make(chan struct{}, 1),
 	}
 }
@@ -35,6 +36,10 @@ func newQueue[U any](maxRows int, maxBytes int64, size func(U) Size) *queue[U] {
 // put adds a unit once it fits, and reports whether it did before ctx ended.
 func (q *queue[U]) put(ctx context.Context, u U) bool {
 	size := q.size(u)
+	// Without room, what there is goes: it makes room.
+	if !q.memory.acquire(ctx, size.Bytes, func() { signal(q.full) }) {
+		return false
+	}
 	for !q.add(u, size) {
 		select {
 		case <-q.taken:

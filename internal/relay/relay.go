@@ -124,8 +124,15 @@ type Job[U, P any] struct {
 	// Linger is how long a batch waits to be filled.
 	Linger time.Duration
 	// CommitEvery is the shortest time between two commits, unless there is less than
-	// that left until Held.
+	// that left until Held. Units that made no record are committed only with others,
+	// or when two thirds of the time until Held have passed.
 	CommitEvery time.Duration
+	// FirstCommit, where it is not 0, is after how long the first units are committed
+	// already, also if they made no record.
+	FirstCommit time.Duration
+	// Memory bounds the bytes of units that several runs hold together; nil: each run is
+	// bounded by MaxBytes alone.
+	Memory *Memory
 }
 
 // Result is how far Run has come. What is in it and was not committed yet is the
@@ -141,10 +148,11 @@ type Result[P any] struct {
 // end of slice ends the reading, and what was read is delivered still, under ctx. The
 // result holds beside an error too.
 func Run[U, P any](ctx, slice context.Context, j Job[U, P]) (Result[P], error) {
-	r := &run[U, P]{Job: j, committed: time.Now()}
+	r := newRun(j)
 	reading, stop := context.WithCancel(slice)
 	defer context.AfterFunc(ctx, stop)()
-	q := newQueue(j.MaxRows, j.MaxBytes, j.Size)
+	defer r.memory.close()
+	q := newQueue(j.MaxRows, j.MaxBytes, j.Size, r.memory)
 	whole := true // nothing that the source yielded was left out
 	ended := make(chan struct{})
 	go func() {
