@@ -13,6 +13,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// ErrUnknown: the message is of another version of this program, by its version or by a
+// field that is unknown here: it is not to be thrown away.
+var ErrUnknown = errors.New("another version of this program may read it")
+
 // decode reads one JSON object as exactly as records are read: names are case-sensitive,
 // none stands twice, none is unknown, and nothing follows.
 func decode(data []byte, into any, version *int) error {
@@ -20,17 +24,48 @@ func decode(data []byte, into any, version *int) error {
 	if d.PeekKind() != '{' { // null would be an empty one
 		return errNoObject
 	}
-	if err := json.UnmarshalDecode(d, into, json.RejectUnknownMembers(true)); err != nil {
+	err := json.UnmarshalDecode(d, into, json.RejectUnknownMembers(true))
+	if names, is := versionOf(data); names && is != Version { // whatever else of it is not understood
+		return &unknown{wrongVersion(is)}
+	}
+	switch {
+	case err != nil:
 		return explain(err)
-	}
-	if len(bytes.TrimSpace(data[d.InputOffset():])) > 0 {
+	case len(bytes.TrimSpace(data[d.InputOffset():])) > 0:
 		return errors.New("there is something after the JSON object")
-	}
-	if *version != Version {
-		return fmt.Errorf("it is of version %d and this program reads version %d", *version, Version)
+	case *version != Version: // none, where one is required
+		return wrongVersion(*version)
 	}
 	return nil
 }
+
+func wrongVersion(is int) error {
+	if is < 0 {
+		return fmt.Errorf("its version is no number from 0 on, and this program reads version %d", Version)
+	}
+	return fmt.Errorf("it is of version %d and this program reads version %d", is, Version)
+}
+
+// versionOf returns the version that an object names, -1 for one that is no such number,
+// and whether it names one.
+func versionOf(data []byte) (names bool, is int) {
+	var v struct {
+		Version jsontext.Value `json:"v"`
+	}
+	if json.UnmarshalDecode(jsontext.NewDecoder(bytes.NewReader(data)), &v) != nil || v.Version == nil {
+		return false, 0
+	}
+	if json.Unmarshal(v.Version, &is) != nil || is < 0 {
+		return true, -1
+	}
+	return true, is
+}
+
+// unknown is an error that is ErrUnknown beside its text.
+type unknown struct{ err error }
+
+func (u *unknown) Error() string        { return u.err.Error() }
+func (u *unknown) Is(target error) bool { return target == ErrUnknown }
 
 var errNoObject = errors.New("it is not a JSON object of its kind")
 
@@ -45,7 +80,7 @@ func explain(err error) error {
 		return errNoObject
 	}
 	if errors.Is(wrong, json.ErrUnknownName) {
-		return unknown(wrong)
+		return &unknown{unknownField(wrong)}
 	}
 	return fmt.Errorf("%s takes %s%s", place(wrong.JSONPointer), kindOf(wrong.GoType), found[wrong.JSONKind])
 }
@@ -53,7 +88,7 @@ func explain(err error) error {
 // maxFieldName bounds the field names that errors quote, in bytes.
 const maxFieldName = 100
 
-func unknown(e *json.SemanticError) error {
+func unknownField(e *json.SemanticError) error {
 	name := strconv.Quote(e.JSONPointer.LastToken())
 	if len(name) > maxFieldName {
 		name = fmt.Sprintf("whose name has %d bytes", len(e.JSONPointer.LastToken()))

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -93,6 +94,31 @@ func TestATaskWithoutItsSplitIsRefused(t *testing.T) {
 	for _, body := range []string{`{"v":1}`, `{"v":1,"scan":"s","name":"n","split":0}`, `{"v":1,"scan":"s","name":"n","attempt":"a","split":-1}`, `{"scan":"s","name":"n","attempt":"a"}`} {
 		if _, err := DecodeScan([]byte(body)); err == nil {
 			t.Errorf("%s was taken", body)
+		}
+	}
+}
+
+// What another version of the program has sent is known as such, whatever else it holds:
+// it must not be thrown away.
+func TestAMessageOfAnotherVersionIsKnownAsOne(t *testing.T) {
+	const rest = `,"scan":"s","name":"n","attempt":"a","split":0`
+	for body, want := range map[string]bool{
+		`{"v":2` + rest + `}`:    true,
+		`{"v":0` + rest + `}`:    true,
+		`{"v":2,"splits":[0,1]}`: true,
+		`{"v":2,"scan":{"id":"s"},"name":"n","attempt":"a","split":"0"}`: true,
+		`{"v":"2"` + rest + `}`:                               true,
+		`{"v":1` + rest + `,"region":"eu"}`:                   true,
+		`{"v":1` + rest + `}`:                                 false,
+		`{"v":1,"scan":7,"name":"n","attempt":"a","split":0}`: false,
+		`{"v":1` + rest + `} {}`:                              false,
+		`{"v":2`:                                              false,
+		`secret`:                                              false,
+		`null`:                                                false,
+	} {
+		_, err := DecodeScan([]byte(body))
+		if got := errors.Is(err, ErrUnknown); got != want {
+			t.Errorf("%s: %v, want one of another version: %t", body, err, want)
 		}
 	}
 }
