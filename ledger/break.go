@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -14,22 +13,18 @@ import (
 // holder that does live cannot move the split any more, so nothing is missed; but until
 // its deadline it goes on sending what it has read, which then reaches the sink twice.
 func (l *Ledger) Break(ctx context.Context, t Task, fence int64) error {
-	doc, err := l.get(ctx, l.splitKey(t))
-	if err == nil {
-		_, err = l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
-			s, err := decodeSplit(doc)
-			if err != nil {
-				return nil, nil, err
-			}
-			if s.finished() || s.Holder == "" || s.Fence != fence {
-				return nil, nil, errSettled
-			}
-			s.Fence++
-			s.Holder, s.LeaseMillis = "", 0
-			return s, nil, nil
-		})
-	}
-	if err != nil && !errors.Is(err, errSettled) {
+	err := AmendDoc(ctx, l, l.splitKey(t), func(s *splitDoc) (*splitDoc, error) {
+		switch {
+		case s == nil:
+			return nil, ErrNotFound
+		case s.finished() || s.Holder == "" || s.Fence != fence:
+			return nil, nil
+		}
+		s.bury()
+		s.Fence++
+		return s, nil
+	})
+	if err != nil {
 		return fmt.Errorf("breaking the lease of %s: %w", t.describe(), err)
 	}
 	return nil

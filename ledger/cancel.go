@@ -70,21 +70,18 @@ func (l *Ledger) stopSplits(ctx context.Context, scan *Scan) error {
 
 // stop fails a split, whoever holds it.
 func (l *Ledger) stop(ctx context.Context, t Task) error {
-	doc, err := l.get(ctx, l.splitKey(t))
-	if err == nil {
-		_, err = l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
-			s, err := decodeSplit(doc)
-			if err != nil {
-				return nil, nil, err
-			}
-			if s.finished() {
-				return nil, nil, errSettled
-			}
-			s.State, s.Holder, s.LeaseMillis, s.LastError = SplitFailed, "", 0, Cancelled
-			return s, nil, nil
-		})
-	}
-	if err != nil && !errors.Is(err, errSettled) {
+	err := AmendDoc(ctx, l, l.splitKey(t), func(s *splitDoc) (*splitDoc, error) {
+		switch {
+		case s == nil:
+			return nil, ErrNotFound
+		case s.finished():
+			return nil, nil
+		}
+		s.drop()
+		s.State, s.LastError = SplitFailed, Cancelled
+		return s, nil
+	})
+	if err != nil {
 		return fmt.Errorf("ending %s: %w", t.describe(), err)
 	}
 	return nil

@@ -204,7 +204,7 @@ func (c *chaos) work(w *worker) error {
 		}
 		c.durable[split.Index] = max(c.durable[split.Index], p.Position)
 	default:
-		if err := w.lease.Release(c.Context(), p, errors.New("enough")); err != nil {
+		if err := w.lease.Release(c.Context(), p, ledger.Cause{Err: errors.New("enough")}); err != nil {
 			return err
 		}
 		w.lease = nil

@@ -35,19 +35,24 @@ func (s *Lease) Fail(ctx context.Context, p Progress, cause error) (FollowUp, er
 
 func (s *Lease) end(ctx context.Context, p Progress, state SplitState, cause error) (FollowUp, error) {
 	var next FollowUp
-	err := s.edit(ctx, p, "finishing", func(d *splitDoc, doc Doc) (rest []Write, err error) {
-		d.State, d.Holder, d.LeaseMillis = state, "", 0
+	advance, l := s.advance(p), s.doc.ledger
+	err := s.settle("finishing", s.doc.write(ctx, func(d *splitDoc, _ Doc) (_ stamped, rest []Write, err error) {
+		if err := advance(d); err != nil {
+			return nil, nil, err
+		}
+		d.State = state
+		d.drop()
 		if cause != nil {
 			d.LastError = clip(cause.Error())
 		}
-		rest, next, err = s.ledger.account(ctx, d)
-		return rest, err
-	})
+		rest, next, err = l.account(ctx, d)
+		return d, rest, err
+	}))
 	if errors.Is(err, ErrFinished) { // by an earlier call of ours, whose reply was lost for good
-		return s.ledger.FollowUp(ctx, s.task)
+		return l.FollowUp(ctx, s.task)
 	}
 	if err == nil {
-		s.over = ErrFinished
+		s.doc.over = ErrFinished
 	}
 	return next, err
 }

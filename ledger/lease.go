@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// MaxFruitless is how often in a row a split may be leased without its position
-// moving; leased once more it is failed, with its last error.
+// MaxFruitless is how many holders in a row may give a split back on a verdict without
+// its position moving; leased once more it is failed, with the last error. What passes by
+// itself counts for nothing, and neither does the death of a holder.
 const MaxFruitless = 20
 
 var (
@@ -23,16 +24,20 @@ var (
 	ErrLost = errors.New("the lease is lost")
 )
 
-// HeldError: another holder has the split.
+// HeldError: another holder has the document.
 type HeldError struct {
-	Task Task
+	Task Task // of a split; else zero
 	// Left is how long its lease lasts if it commits nothing more.
 	Left time.Duration
 }
 
 // Error implements error.
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("%s is held by another worker for up to %s", e.Task.describe(), e.Left.Round(time.Millisecond))
+	what := "the document"
+	if e.Task != (Task{}) {
+		what = e.Task.describe()
+	}
+	return fmt.Sprintf("%s is held by another worker for up to %s", what, e.Left.Round(time.Millisecond))
 }
 
 // Progress is how far a holder has come since it acquired its lease.
@@ -47,25 +52,22 @@ type Progress struct {
 
 // Lease is the right to move one split forward. It is for one goroutine at a time.
 type Lease struct {
-	ledger   *Ledger
-	task     Task
-	fence    int64
-	base     Counts // when it was acquired
-	doc      Doc    // as last known
-	split    *Split
-	deadline time.Time
-	over     error
+	doc   *DocLease[splitDoc, *splitDoc]
+	task  Task
+	base  Counts // when it was acquired
+	from  []byte // the position then
+	split *Split
 }
 
 // Acquire takes the lease of a split that nobody holds, or whose lease is over by
 // the store's clock, and raises its fence. holder is a name for people. The error
 // is a *HeldError, ErrFinished, ErrWaiting or ErrNotFound where that is why not.
 //
-// A split that was leased MaxFruitless times without progress is failed here, and
-// then finished.
+// A split that was given back MaxFruitless times on a verdict, without progress, is
+// failed here, and then finished.
 func (l *Ledger) Acquire(ctx context.Context, t Task, holder string) (*Lease, error) {
 	lease, err := l.acquire(ctx, t, holder)
-	if err == nil && lease.split.Fruitless > MaxFruitless {
+	if err == nil && lease.split.Fruitless >= MaxFruitless {
 		cause := fmt.Errorf("leased %d times without progress, last error: %s", MaxFruitless, lease.split.LastError)
 		if _, err = lease.Fail(ctx, Progress{}, cause); err == nil {
 			err = ErrFinished
@@ -78,150 +80,82 @@ func (l *Ledger) Acquire(ctx context.Context, t Task, holder string) (*Lease, er
 }
 
 func (l *Ledger) acquire(ctx context.Context, t Task, holder string) (*Lease, error) {
-	if holder == "" {
-		return nil, errors.New("a holder needs a name")
+	doc, err := AcquireDoc(ctx, l, l.splitKey(t), holder, (*splitDoc).refuse)
+	var held *HeldError
+	if errors.As(err, &held) {
+		held.Task = t
 	}
-	before := time.Now()
-	doc, err := l.get(ctx, l.splitKey(t))
 	if err != nil {
 		return nil, err
 	}
-	doc, err = l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
-		s, err := decodeSplit(doc)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := s.free(doc); err != nil {
-			return nil, nil, err
-		}
-		s.Fence++
-		s.Fruitless++
-		s.Holder, s.LeaseMillis = holder, l.lease.Milliseconds()
-		return s, nil, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	lease := &Lease{ledger: l, task: t}
-	if err := lease.keep(doc, before); err != nil {
-		return nil, err
-	}
-	lease.fence, lease.base = lease.split.Fence, lease.split.Counts
-	return lease, nil
+	s := &Lease{doc: doc, task: t, base: doc.value.Counts, from: doc.value.Position}
+	s.keep()
+	return s, nil
 }
 
-// free returns why the split, read as doc, cannot be leased.
-func (s *splitDoc) free(doc Doc) error {
+// refuse returns why the split cannot be leased, whoever holds it.
+func (s *splitDoc) refuse() error {
 	switch {
 	case s.finished():
 		return ErrFinished
 	case s.State == SplitWaiting:
 		return ErrWaiting
-	case s.Holder != "":
-		if left := doc.UpdatedAt.Add(s.leaseTime()).Sub(doc.ReadAt); left > 0 {
-			return &HeldError{Task: s.task(), Left: left}
-		}
 	}
 	return nil
 }
 
-// keep notes the split as written, no earlier than before.
-func (s *Lease) keep(doc Doc, before time.Time) error {
-	d, err := decodeSplit(doc)
-	if err != nil {
-		return err
-	}
-	s.doc, s.split, s.deadline = doc, d.split(doc.UpdatedAt), before.Add(s.ledger.lease)
-	return nil
-}
+// keep notes the split as written.
+func (s *Lease) keep() { s.split = s.doc.value.split(s.doc.doc) }
 
 // Split returns the split as of the last commit; its times are those of the last
 // read.
 func (s *Lease) Split() *Split { return s.split }
 
 // Fence returns the fence under which the split is held.
-func (s *Lease) Fence() int64 { return s.fence }
+func (s *Lease) Fence() int64 { return s.doc.fence }
 
 // Deadline is until when, by this process's clock, nobody else can have taken the
 // split: what is sent to a sink later may be sent by another holder too. A commit
 // moves it. A commit after it succeeds if nobody has.
-func (s *Lease) Deadline() time.Time { return s.deadline }
+func (s *Lease) Deadline() time.Time { return s.doc.deadline }
 
 // Commit makes p durable and renews the lease. An error that wraps ErrLost is
 // final; after any other, the lease may be tried again, with the same progress or more.
 func (s *Lease) Commit(ctx context.Context, p Progress) error {
-	return s.write(ctx, p, "committing", func(d *splitDoc) { d.LeaseMillis = s.ledger.lease.Milliseconds() })
+	return s.settle("committing", s.doc.Commit(ctx, s.advance(p)))
 }
 
-// Release makes p durable and gives the split back, for anyone to take at once.
-// cause, where there is one, is kept as why; its text must not quote user data.
-func (s *Lease) Release(ctx context.Context, p Progress, cause error) error {
-	err := s.write(ctx, p, "releasing", func(d *splitDoc) {
-		d.Holder, d.LeaseMillis = "", 0
-		if cause != nil {
-			d.LastError = clip(cause.Error())
+// Try renews the lease and says that the rows at the position have begun to arrive: where
+// ManyDeaths holders have died there, the death of this one counts only from then on.
+func (s *Lease) Try(ctx context.Context) error {
+	return s.settle("trying", s.doc.Try(ctx))
+}
+
+// Release makes p durable and gives the split back, for anyone to take at once. The cause
+// counts as fruitless only if the position has not moved under this lease.
+func (s *Lease) Release(ctx context.Context, p Progress, cause Cause) error {
+	if at := max(p.Position, string(s.doc.value.Position)); at != string(s.from) {
+		cause.Fruitless = false
+	}
+	return s.settle("releasing", s.doc.Release(ctx, cause, s.advance(p)))
+}
+
+// advance returns what moves the split to p.
+func (s *Lease) advance(p Progress) func(*splitDoc) error {
+	return func(d *splitDoc) error {
+		if d.finished() {
+			return ErrFinished
 		}
-	})
-	if err == nil {
-		s.over = errors.New("the lease was given back")
+		return d.advance(s.base, p)
 	}
-	return err
 }
 
-func (s *Lease) write(ctx context.Context, p Progress, doing string, change func(*splitDoc)) error {
-	return s.edit(ctx, p, doing, func(d *splitDoc, _ Doc) ([]Write, error) {
-		change(d)
-		return nil, nil
-	})
-}
-
-// edit changes the split as its holder.
-func (s *Lease) edit(ctx context.Context, p Progress, doing string, change func(*splitDoc, Doc) ([]Write, error)) error {
-	err := s.over
-	if err == nil {
-		err = s.tryEdit(ctx, p, change)
-	}
-	if errors.Is(err, ErrLost) {
-		s.over = ErrLost
-	}
+func (s *Lease) settle(doing string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", doing, s.task.describe(), err)
 	}
+	s.keep()
 	return nil
-}
-
-func (s *Lease) tryEdit(ctx context.Context, p Progress, change func(*splitDoc, Doc) ([]Write, error)) error {
-	before := time.Now()
-	doc, err := s.ledger.edit(ctx, s.doc, func(doc Doc) (stamped, []Write, error) {
-		d, err := s.mine(doc)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := d.advance(s.base, p); err != nil {
-			return nil, nil, err
-		}
-		rest, err := change(d, doc)
-		return d, rest, err
-	})
-	if err != nil {
-		return err
-	}
-	return s.keep(doc, before)
-}
-
-// mine returns the split if this lease still holds it. Under one fence there is
-// one holder, so whatever else was written under it was written here.
-func (s *Lease) mine(doc Doc) (*splitDoc, error) {
-	d, err := decodeSplit(doc)
-	switch {
-	case errors.Is(err, ErrNotFound), err == nil && d.Fence != s.fence:
-		return nil, ErrLost
-	case err != nil:
-		return nil, err
-	case d.finished():
-		return nil, ErrFinished
-	}
-	return d, nil
 }
 
 // advance moves the split to p.
@@ -234,7 +168,7 @@ func (s *splitDoc) advance(base Counts, p Progress) error {
 	case -1:
 		return errors.New("the position would move backwards")
 	case 1:
-		s.Position, s.Fruitless = position, 0
+		s.Position, s.Fruitless, s.Deaths = position, 0, 0
 	}
 	return nil
 }

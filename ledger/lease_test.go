@@ -58,7 +58,7 @@ func TestAReleasedSplitIsTakenAtOnceWhereItStands(t *testing.T) {
 	bubble(t, func(t *testing.T, l *ledger.Ledger) {
 		first := task(planned(t, l, 2, 0), 0)
 		lease := acquire(t, l, first)
-		if err := lease.Release(t.Context(), at(row(3), 4), errors.New("the sink is full")); err != nil {
+		if err := lease.Release(t.Context(), at(row(3), 4), ledger.Cause{Err: errors.New("the sink is full")}); err != nil {
 			t.Fatal(err)
 		}
 		if err := lease.Commit(t.Context(), at(row(4), 5)); err == nil {
@@ -82,7 +82,7 @@ func TestAPausedHolderThatWasOvertakenCannotCommit(t *testing.T) {
 		}
 		for name, try := range map[string]func() error{
 			"commit":  func() error { return paused.Commit(t.Context(), at(row(5), 6)) },
-			"release": func() error { return paused.Release(t.Context(), at(row(5), 6), nil) },
+			"release": func() error { return paused.Release(t.Context(), at(row(5), 6), ledger.Cause{}) },
 			"finish":  func() error { _, err := paused.Finish(t.Context(), at(row(5), 6)); return err },
 			"fail":    func() error { _, err := paused.Fail(t.Context(), at(row(5), 6), errors.New("x")); return err },
 		} {
@@ -131,7 +131,7 @@ func TestProgressIsSinceTheLeaseWasAcquired(t *testing.T) {
 		if err := lease.Commit(t.Context(), at(row(2), 3)); err == nil {
 			t.Error("the position moved backwards")
 		}
-		if err := lease.Release(t.Context(), at(row(3), 4), nil); err != nil {
+		if err := lease.Release(t.Context(), at(row(3), 4), ledger.Cause{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := acquire(t, l, first).Finish(t.Context(), at(row(9), 6)); err != nil {
@@ -163,20 +163,15 @@ func TestRemainingIsWhatLiesPastTheLastAcknowledgedRow(t *testing.T) {
 	}
 }
 
-func TestASplitLeasedTwentyTimesWithoutProgressFails(t *testing.T) {
+func TestASplitGivenBackTwentyTimesOnAVerdictFails(t *testing.T) {
 	bubble(t, func(t *testing.T, l *ledger.Ledger) {
 		scan := planned(t, l, 2, 0)
 		first := task(scan, 0)
-		if err := acquire(t, l, first).Release(t.Context(), at(row(0), 1), nil); err != nil {
+		if err := acquire(t, l, first).Release(t.Context(), at(row(0), 1), verdict(0)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range ledger.MaxFruitless {
-			lease := acquire(t, l, first)
-			if i%2 == 0 {
-				time.Sleep(ledger.LeaseTime) // its holder died
-				continue
-			}
-			if err := lease.Release(t.Context(), at("", 0), fmt.Errorf("refused, time %d", i)); err != nil {
+			if err := acquire(t, l, first).Release(t.Context(), at("", 0), verdict(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -197,6 +192,10 @@ func TestASplitLeasedTwentyTimesWithoutProgressFails(t *testing.T) {
 	})
 }
 
+func verdict(i int) ledger.Cause {
+	return ledger.Cause{Err: fmt.Errorf("refused, time %d", i), Fruitless: true}
+}
+
 func TestProgressEndsTheCountOfFruitlessLeases(t *testing.T) {
 	bubble(t, func(t *testing.T, l *ledger.Ledger) {
 		first := task(planned(t, l, 2, 0), 0)
@@ -205,11 +204,79 @@ func TestProgressEndsTheCountOfFruitlessLeases(t *testing.T) {
 			if i%ledger.MaxFruitless == ledger.MaxFruitless-1 {
 				p.Position = row(i)
 			}
-			if err := acquire(t, l, first).Release(t.Context(), p, nil); err != nil {
+			if err := acquire(t, l, first).Release(t.Context(), p, verdict(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		acquire(t, l, first)
+	})
+}
+
+func TestWhatPassesByItselfNeverFailsASplit(t *testing.T) {
+	bubble(t, func(t *testing.T, l *ledger.Ledger) {
+		scan := planned(t, l, 1, 0)
+		first := task(scan, 0)
+		for i := range 5 * ledger.MaxFruitless {
+			lease := acquire(t, l, first)
+			if i%2 == 0 {
+				time.Sleep(ledger.LeaseTime) // its holder died
+				continue
+			}
+			if err := lease.Release(t.Context(), ledger.Progress{}, ledger.Cause{Err: errors.New("no answer")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acquire(t, l, first)
+		if got := split(t, l, scan, 0); got.State != ledger.SplitOpen || got.Fruitless != 0 || got.Deaths != ledger.ManyDeaths {
+			t.Errorf("the split is %s, %d fruitless, %d deaths", got.State, got.Fruitless, got.Deaths)
+		}
+	})
+}
+
+// Deaths say how small the steps should be. Whoever kills a holder before it has begun
+// says nothing about the rows; several deaths while they arrive do.
+func TestDeathsAtOnePositionAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, l *ledger.Ledger) {
+		scan := planned(t, l, 1, 0)
+		first := task(scan, 0)
+		die := func(trying bool) {
+			t.Helper()
+			lease := acquire(t, l, first)
+			if trying {
+				if err := lease.Try(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(ledger.LeaseTime)
+		}
+		deaths := func(want int) {
+			t.Helper()
+			lease := acquire(t, l, first)
+			if got := lease.Split().Deaths; got != want {
+				t.Fatalf("%d deaths, want %d", got, want)
+			}
+			if err := lease.Release(t.Context(), ledger.Progress{}, ledger.Cause{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		die(false)
+		deaths(1)
+		for range 10 {
+			die(false)
+		}
+		deaths(ledger.ManyDeaths)
+		die(true)
+		die(false)
+		die(true)
+		deaths(ledger.ManyDeaths + 2)
+		if err := acquire(t, l, first).Release(t.Context(), at(row(1), 1), ledger.Cause{}); err != nil {
+			t.Fatal(err)
+		}
+		deaths(0)
+		if err := l.Break(t.Context(), first, acquire(t, l, first).Fence()); err != nil {
+			t.Fatal(err)
+		}
+		deaths(1)
 	})
 }
 

@@ -10,6 +10,7 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -82,16 +83,28 @@ func id(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// read reads documents. What is past its expiry has no body, whether or not the
-// store has deleted it yet; its version still stands, for a write that replaces it.
+// read reads documents. What is deleted or past its expiry has no body, whether or not
+// the store still keeps it; its version stands, for a write that replaces it.
 func (l *Ledger) read(ctx context.Context, keys ...Key) ([]Doc, error) {
 	docs, err := l.store.Get(ctx, keys...)
+	now := time.Now()
 	for i := range docs {
-		if docs[i].expired() {
+		docs[i].raw, docs[i].readHere = docs[i].Body, now
+		if docs[i].gone() {
 			docs[i].Body = nil
 		}
 	}
 	return docs, err
+}
+
+// list calls each with the documents of a collection that are not gone.
+func (l *Ledger) list(ctx context.Context, collection string, each func(Doc) error) error {
+	return l.store.List(ctx, func(doc Doc) error {
+		if doc.gone() {
+			return nil
+		}
+		return each(doc)
+	}, collection)
 }
 
 func (l *Ledger) get(ctx context.Context, key Key) (Doc, error) {
@@ -102,7 +115,31 @@ func (l *Ledger) get(ctx context.Context, key Key) (Doc, error) {
 	return docs[0], nil
 }
 
-func (d Doc) expired() bool { return !d.ExpireAt.IsZero() && !d.ReadAt.Before(d.ExpireAt) }
+// gone reports whether the document is deleted or past its expiry.
+func (d Doc) gone() bool {
+	return !d.ExpireAt.IsZero() && !d.ReadAt.Before(d.ExpireAt) || bytes.HasPrefix(d.Body, deleted)
+}
+
+// now is the time by the store's clock, reckoned from when the document was read.
+func (d Doc) now() time.Time {
+	if d.readHere.IsZero() {
+		return d.ReadAt
+	}
+	return d.ReadAt.Add(time.Since(d.readHere))
+}
+
+// tombstone replaces a document that is deleted for an hour, which is longer than an edit
+// may take: who does not know whether it was its own write that deleted the document
+// reads so here, whatever other documents have become of the commit.
+type tombstone struct {
+	Deleted bool `json:"deleted"` // first, see deleted
+	stamp
+}
+
+const tombstoneTime = time.Hour
+
+// deleted is how the body of a tombstone begins, and no other does.
+var deleted = []byte(`{"deleted":true`)
 
 // stamp is part of every document that edit writes.
 type stamp struct {
@@ -117,7 +154,7 @@ type stamped interface{ mark(id string) }
 // with it. It may be asked again, about a later state.
 type build func(Doc) (next stamped, rest []Write, err error)
 
-// edit changes doc, and the rest with it, and returns it as changed. It is called
+// edit changes or, by a tombstone, deletes doc, and the rest with it, and returns it as changed. It is called
 // with the document as last read: when that is out of date, or when a reply is
 // lost, edit reads it back. Found there is its own write, or what to decide anew from.
 func (l *Ledger) edit(ctx context.Context, doc Doc, b build) (Doc, error) {
@@ -154,7 +191,7 @@ func (l *Ledger) edit(ctx context.Context, doc Doc, b build) (Doc, error) {
 // mark is the id of the write that made the document.
 func (d Doc) mark() string {
 	var s stamp
-	if json.Unmarshal(d.Body, &s) != nil {
+	if json.Unmarshal(d.raw, &s) != nil {
 		return ""
 	}
 	return s.Write
@@ -174,7 +211,10 @@ func (l *Ledger) try(ctx context.Context, doc Doc, mark string, b build) (Doc, e
 	if err != nil {
 		return Doc{}, err
 	}
-	doc.Version, doc.Body, doc.ExpireAt = versions[0], put.Body, put.ExpireAt
+	doc.Version, doc.Body, doc.raw, doc.ExpireAt = versions[0], put.Body, put.Body, put.ExpireAt
+	if _, gone := next.(*tombstone); gone {
+		doc.Body = nil
+	}
 	return doc, nil
 }
 
@@ -184,7 +224,15 @@ func (l *Ledger) put(doc Doc, next any) (Write, error) {
 	if err != nil {
 		return Write{}, err
 	}
-	return Write{Key: doc.Key, Version: doc.Version, Body: body, ExpireAt: doc.ReadAt.Add(l.retention).Truncate(time.Microsecond)}, nil
+	w := Write{Key: doc.Key, Version: doc.Version, Body: body}
+	switch next.(type) {
+	case interface{ permanent() }:
+	case *tombstone:
+		w.ExpireAt = doc.now().Add(tombstoneTime).Truncate(time.Microsecond)
+	default:
+		w.ExpireAt = doc.now().Add(l.retention).Truncate(time.Microsecond)
+	}
+	return w, nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -52,7 +52,7 @@ func TestWhatAScanReadsAndWrites(t *testing.T) {
 		return nil
 	})
 	spent("commit", ledger.Usage{Writes: 1, Calls: 1}, func() error { return lease.Commit(t.Context(), at(row(1), 2)) })
-	spent("release", ledger.Usage{Writes: 1, Calls: 1}, func() error { return lease.Release(t.Context(), at(row(2), 3), nil) })
+	spent("release", ledger.Usage{Writes: 1, Calls: 1}, func() error { return lease.Release(t.Context(), at(row(2), 3), ledger.Cause{}) })
 	for i := range 38 {
 		spent("a whole split", ledger.Usage{Reads: 2, Writes: 3, Calls: 4}, func() error {
 			finish(t, l, task(scan, i), 10)

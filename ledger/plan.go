@@ -153,23 +153,20 @@ func (l *Ledger) Unfinished(ctx context.Context, scan *Scan) ([]Task, error) {
 // Splits calls each with every split of the scan's selected plan, all as of one
 // moment, in no particular order. each must not use the ledger.
 func (l *Ledger) Splits(ctx context.Context, scan *Scan, each func(*Split) error) error {
-	return l.eachSplit(ctx, scan, func(s *splitDoc, doc Doc) error { return each(s.split(doc.UpdatedAt)) })
+	return l.eachSplit(ctx, scan, func(s *splitDoc, doc Doc) error { return each(s.split(doc)) })
 }
 
 func (l *Ledger) eachSplit(ctx context.Context, scan *Scan, each func(*splitDoc, Doc) error) error {
 	if scan.Attempt == "" {
 		return nil
 	}
-	err := l.store.List(ctx, func(doc Doc) error {
-		if doc.expired() {
-			return nil
-		}
+	err := l.list(ctx, l.splits(scan.ID, scan.Attempt), func(doc Doc) error {
 		s, err := decodeSplit(doc)
 		if err != nil {
 			return err
 		}
 		return each(s, doc)
-	}, l.splits(scan.ID, scan.Attempt))
+	})
 	if err != nil {
 		return fmt.Errorf("listing the splits of scan %q: %w", scan.ID, err)
 	}

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -50,10 +49,10 @@ type Split struct {
 	// Holder has the lease, until Until by the store's clock; empty: nobody.
 	Holder string
 	Until  time.Time
-	// Fence rises each time the lease is taken; Fruitless is how often since the
-	// position last moved.
-	Fence     int64
-	Fruitless int
+	// Fence rises each time the lease is taken. Since the position last moved, Fruitless
+	// holders in a row gave up on a verdict, and Deaths died, as LeaseState counts them.
+	Fence             int64
+	Fruitless, Deaths int
 	// LastError is why a holder last gave up.
 	LastError string
 	UpdatedAt time.Time
@@ -89,9 +88,7 @@ func (s *Split) LogValue() slog.Value {
 		slog.Int("ranges", len(s.Ranges)), slog.Int("positionBytes", len(s.Position)))
 }
 
-// splitDoc is a split as it is kept: row keys as base64, the lease as a holder and
-// a duration that starts when the document is written, so that the store's clock
-// alone says when it is over.
+// splitDoc is a split as it is kept: row keys as base64.
 type splitDoc struct {
 	Scan     string     `json:"scan"`
 	Attempt  string     `json:"attempt"`
@@ -105,13 +102,8 @@ type splitDoc struct {
 	Limit    int64      `json:"limit,omitempty"`
 	Counts   `json:"counts"`
 	// Before counts the splits before this one, of a scan whose splits run in order.
-	Before      Counts `json:"before,omitzero"`
-	Holder      string `json:"holder,omitempty"`
-	LeaseMillis int64  `json:"leaseMillis,omitempty"`
-	Fence       int64  `json:"fence"`
-	Fruitless   int    `json:"fruitless,omitempty"`
-	LastError   string `json:"lastError,omitempty"`
-	stamp
+	Before Counts `json:"before,omitzero"`
+	LeaseState
 }
 
 type rangeDoc struct {
@@ -130,31 +122,20 @@ func rangeDocs(ranges []rowrange.Range) []rangeDoc {
 }
 
 func decodeSplit(doc Doc) (*splitDoc, error) {
-	s := new(splitDoc)
-	if doc.Body == nil {
-		return nil, ErrNotFound
-	}
-	if err := json.Unmarshal(doc.Body, s); err != nil {
-		return nil, fmt.Errorf("decoding a split of %d bytes: %w", len(doc.Body), err)
-	}
-	return s, nil
+	return decodeDoc[splitDoc](doc)
 }
 
 func (s *splitDoc) task() Task { return Task{Scan: s.Scan, Attempt: s.Attempt, Index: s.Index} }
 
 func (s *splitDoc) finished() bool { return s.State == SplitDone || s.State == SplitFailed }
 
-func (s *splitDoc) leaseTime() time.Duration {
-	return time.Duration(s.LeaseMillis) * time.Millisecond
-}
-
-func (s *splitDoc) split(updatedAt time.Time) *Split {
+func (s *splitDoc) split(doc Doc) *Split {
 	split := &Split{
 		Task: s.task(), Of: s.Of, Table: s.Table, State: s.State, Position: string(s.Position), InOrder: s.InOrder, Limit: s.Limit, Counts: s.Counts,
-		Holder: s.Holder, Fence: s.Fence, Fruitless: s.Fruitless, LastError: s.LastError, UpdatedAt: updatedAt,
+		Holder: s.Holder, Fence: s.Fence, Fruitless: s.Fruitless, Deaths: s.Deaths, LastError: s.LastError, UpdatedAt: doc.UpdatedAt,
 	}
 	if s.Holder != "" {
-		split.Until = updatedAt.Add(s.leaseTime())
+		split.Until = s.until(doc)
 	}
 	for _, r := range s.Ranges {
 		split.Ranges = append(split.Ranges,

@@ -57,6 +57,9 @@ type Doc struct {
 	// ExpireAt is after when the store may delete the document, at any time it
 	// chooses; zero: never. To the microsecond.
 	ExpireAt time.Time
+
+	raw      []byte    // the body, also of what is gone; set by the Ledger
+	readHere time.Time // when it was read by the clock of this process
 }
 
 // Op is what a Write does.

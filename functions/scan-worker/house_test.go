@@ -47,6 +47,7 @@ const tableName = "projects/my-project/instances/my-instance/tables/orders"
 type house struct {
 	t       testing.TB
 	store   ledger.Store
+	options ledger.Options
 	cfg     scanworker.Config
 	handler http.Handler
 	sink    *keptSink
@@ -122,7 +123,7 @@ func newHouse(t testing.TB, scan string) *house {
 // start is another process of the same function.
 func (h *house) start() {
 	h.t.Helper()
-	h.cfg.Ledger = ledger.New(h.store, "orders", ledger.Options{})
+	h.cfg.Ledger = ledger.New(h.store, "orders", h.options)
 	var err error
 	if h.handler, err = scanworker.New(h.cfg); err != nil {
 		h.t.Fatal(err)

@@ -58,6 +58,7 @@ type source struct {
 	emit   func(bigtable.Row) unit
 	// skipLarge decides on a row that is too large to be read: nil skips it.
 	skipLarge func(ctx context.Context, key string) error
+	arrived   func()      // is called when a response comes; nil: nobody asks
 	bytes     *int64      // adds up
 	failed    *codes.Code // of the last attempt that did
 
@@ -95,7 +96,8 @@ func (s *source) read(ctx context.Context, put func(unit) bool) (large string, e
 	if s.limit > 0 {
 		opts = append(opts, bigtable.LimitRows(s.limit-s.yielded))
 	}
-	w := &btrpc.Watch{Filter: s.filter}
+	w := &btrpc.Watch{Filter: s.filter, Arrived: s.arrived}
+	w.Scanned = func(key string) bool { return !s.cut && (key <= s.last || put(unit{key: key})) }
 	err = s.table.ReadRows(w.Context(ctx), rowSet(s.ranges), func(r bigtable.Row) bool {
 		s.yielded++
 		u := s.emit(r)
@@ -105,8 +107,7 @@ func (s *source) read(ctx context.Context, put func(unit) bool) (large string, e
 	if w.Failed != codes.OK {
 		*s.failed = w.Failed
 	}
-	// What the client has thrown away after it was told to stop does not count.
-	if !s.cut && w.Scanned > s.last && !put(unit{key: w.Scanned}) {
+	if s.cut {
 		return "", nil
 	}
 	if err != nil && w.LargeRow == "" {

@@ -28,6 +28,24 @@ type work struct {
 	failures failures
 }
 
+// refusal is a verdict that may be taken back, as by another version of the file: it
+// fails the split once it was met often enough.
+type refusal struct{ err error }
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// isVerdict reports whether the next attempt meets the error too, until somebody acts.
+// What passes by itself is none, nor what nobody can classify.
+func isVerdict(err error) bool {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return true
+	}
+	class := retry.Classify(err)
+	return class.Verdict != retry.VerdictTransient && class.Code != codes.Unknown && class.Code != codes.Canceled
+}
+
 // hopeless is a failure that no other attempt can better: the split has failed.
 type hopeless struct{ err error }
 
@@ -36,6 +54,10 @@ func (h *hopeless) Unwrap() error { return h.err }
 
 // linger is how long a batch waits to be filled.
 const linger = 50 * time.Millisecond
+
+// firstCommit is how soon the first rows of a lease are committed: whoever is killed again
+// and again still moves forward.
+const firstCommit = time.Second
 
 func (w *work) run(ctx context.Context) error {
 	slice, cancel := context.WithTimeout(ctx, w.cfg.Slice)
@@ -54,6 +76,10 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 	}
 	// No verdict: the version of the file that the split was planned for may come back.
 	if err := scanjob.SameTable(w.lease.Split().Table, w.plan.scan); err != nil {
+		return result, &refusal{err}
+	}
+	size, err := w.steps()
+	if err != nil {
 		return result, err
 	}
 	source := &source{name: w.plan.scan.Table.Name,
@@ -73,16 +99,26 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 	if err != nil {
 		return result, err
 	}
-	return relay.Run(ctx, slice, relay.Job[unit, string]{
+	slice, stop := context.WithCancelCause(slice)
+	defer stop(nil)
+	if size.careful {
+		source.arrived = w.tryOnce(ctx, stop)
+	}
+	result, err = relay.Run(ctx, slice, relay.Job[unit, string]{
 		Source: source, Sink: sink, Size: unit.size, Map: w.appendTo, GiveUp: w.giveUp,
 		Position: func(u unit) string { return u.key },
 		Commit: func(ctx context.Context, last string, c relay.Counts) error {
 			return w.lease.Commit(ctx, progress(last, c))
 		},
 		Held:    w.lease.Deadline,
-		MaxRows: w.plan.scan.Fetch.MaxRows, MaxBytes: w.plan.scan.Fetch.MaxBytes,
-		Linger: linger, CommitEvery: w.cfg.CommitEvery,
+		MaxRows: size.rows, MaxBytes: size.bytes, Memory: w.cfg.Memory,
+		Linger: linger, CommitEvery: w.cfg.CommitEvery, FirstCommit: size.firstCommit,
 	})
+	var tried *tryError
+	if errors.As(context.Cause(slice), &tried) {
+		err = errors.Join(err, tried.err)
+	}
+	return result, err
 }
 
 func progress(last string, c relay.Counts) ledger.Progress {
@@ -112,7 +148,7 @@ func (w *work) settle(ctx context.Context, r relay.Result[string], err error) er
 		if errors.Is(err, ledger.ErrLost) {
 			return err
 		}
-		return errors.Join(err, w.lease.Release(ctx, p, err))
+		return errors.Join(err, w.lease.Release(ctx, p, ledger.Cause{Err: err, Fruitless: isVerdict(err)}))
 	case r.Done:
 		w.summary.Outcome = OutcomeDone
 		return w.finish(ctx, p, nil)
@@ -138,7 +174,9 @@ func (w *work) finish(ctx context.Context, p ledger.Progress, cause error) error
 	return err
 }
 
-// goOn gives the split back and publishes the task that reads on.
+// goOn gives the split back and publishes the task that reads on. Where the slice has
+// not moved, the task itself is refused instead, so that Pub/Sub waits longer and longer
+// before it brings it back, until it expires.
 func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progress) error {
 	w.summary.Outcome = OutcomeContinued
 	var cause error
@@ -147,11 +185,13 @@ func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progre
 		if w.failed != codes.OK {
 			cause = fmt.Errorf("no row arrived within %s: Bigtable last answered %w", w.cfg.Slice, retry.Bare(w.failed))
 		}
-		w.summary.Reason = cause
 	}
-	err := w.lease.Release(ctx, p, cause)
+	err := w.lease.Release(ctx, p, ledger.Cause{Err: cause})
 	if errors.Is(err, ledger.ErrFinished) {
 		return w.finished(ctx, w.task, w.lease.Split().Task, w.summary)
+	}
+	if err == nil {
+		err = cause
 	}
 	if err == nil {
 		err = w.cfg.Tasks.Publish(ctx, scanjob.Task(w.lease.Split().Task, w.task.Name, w.task.Options))

@@ -61,7 +61,10 @@ type Config struct {
 	Tasks       scanjob.Publisher // to the workers
 	Done        scanjob.Publisher // completion events
 	// Holder names this process in leases, for people.
-	Holder                     string
+	Holder string
+	// Memory bounds what all tasks of the process hold of rows together; nil: each task
+	// is bounded by its scan's fetch alone.
+	Memory                     *relay.Memory
 	Budget, Slice, CommitEvery time.Duration
 	// Stopping ends when the process is to stop: then every slice does.
 	Stopping context.Context
@@ -158,6 +161,11 @@ func (f *function) plan(name string, o task.Options) (*plan, error) {
 func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 	began := time.Now()
 	t, err := task.DecodeScan(d.Message.Data)
+	if errors.Is(err, task.ErrUnknown) {
+		// Another version of this program has sent it, which may be the next one here.
+		f.cfg.Report(ctx, Summary{Scan: t.Scan, Name: t.Name, Split: t.Split, Outcome: OutcomeReturned, Reason: err, Duration: time.Since(began)})
+		return err
+	}
 	if err != nil {
 		f.cfg.Logger.ErrorContext(ctx, "a delivery that is no scan task is dropped", "error", err, "delivery", d.Message)
 		return nil

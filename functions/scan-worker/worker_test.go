@@ -90,7 +90,7 @@ func TestWhatATaskIsAnswered(t *testing.T) {
 	if code, s := h.deliver(h.task(0)); code != http.StatusServiceUnavailable || s.Outcome != scanworker.OutcomeHeld {
 		t.Errorf("held by another: %d, %s", code, s.Outcome)
 	}
-	if err := lease.Release(t.Context(), ledger.Progress{}, nil); err != nil {
+	if err := lease.Release(t.Context(), ledger.Progress{}, ledger.Cause{}); err != nil {
 		t.Fatal(err)
 	}
 	if code, s := h.deliver(h.task(0)); code != http.StatusNoContent || s.Outcome != scanworker.OutcomeDone {
@@ -217,7 +217,7 @@ func TestASplitWhoseRestIsEmptyFinishesWithoutAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lease.Release(t.Context(), ledger.Progress{Position: key(2)}, nil); err != nil {
+	if err := lease.Release(t.Context(), ledger.Progress{Position: key(2)}, ledger.Cause{}); err != nil {
 		t.Fatal(err)
 	}
 	calls := h.calls("ReadRows")
@@ -289,7 +289,7 @@ func TestAServerThatStallsDoesNotOutlastTheSlice(t *testing.T) {
 	h.start()
 	h.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
 	code, s := h.deliver(h.task(0))
-	if code != http.StatusNoContent || s.Outcome != scanworker.OutcomeContinued || len(h.tasks) != 1 {
+	if code != http.StatusServiceUnavailable || s.Outcome != scanworker.OutcomeReturned || len(h.tasks) != 0 {
 		t.Errorf("%d, %s, %d tasks", code, s.Outcome, len(h.tasks))
 	}
 	if split := h.split(0); split.Holder != "" || !strings.Contains(split.LastError, "no row arrived within 100ms") {
@@ -297,6 +297,7 @@ func TestAServerThatStallsDoesNotOutlastTheSlice(t *testing.T) {
 	}
 	h.cfg.Slice = scanworker.Slice
 	h.start()
+	h.tasks = append(h.tasks, h.task(0))
 	if h.run(); !slices.Equal(h.sink.bodies(), wantKeys(0, 3)) {
 		t.Errorf("sent %v", h.sink.bodies())
 	}
@@ -312,7 +313,7 @@ func TestASliceInWhichBigtableIsDownSaysSo(t *testing.T) {
 	h.emulator.Inject(emulator.Fault{Method: "ReadRows", Code: codes.Unavailable, Message: "row k0000001 moves"})
 	_, s := h.deliver(h.task(0))
 	want := "no row arrived within 200ms: Bigtable last answered Unavailable"
-	if s.Outcome != scanworker.OutcomeContinued || h.split(0).LastError != want {
+	if s.Outcome != scanworker.OutcomeReturned || h.split(0).LastError != want {
 		t.Errorf("%s, last error %q, want %q", s.Outcome, h.split(0).LastError, want)
 	}
 	if got := retry.Classify(s.Reason); got.Code != codes.Unavailable {

@@ -42,14 +42,17 @@ func (d *Dialer) Reader(ctx context.Context, project, instance, appProfile strin
 }
 
 // Watch is what the official client neither takes nor gives of a read: a RowFilter as
-// it is, how far rows were scanned that the filter hides, and which row is too large.
+// it is, how far rows are scanned that the filter hides, and which row is too large.
 // It belongs to one ReadRows call at a time, whose attempts it follows.
 type Watch struct {
 	// Filter replaces the request's, where it is not nil. Read only.
 	Filter *bigtablepb.RowFilter
-	// Scanned is the highest key up to which the service has told that it has read,
-	// without a row.
-	Scanned string
+	// Arrived is called, where it is not nil, with the first message of each attempt.
+	Arrived func()
+	// Scanned is called, where it is not nil, with each key up to which the service says
+	// that it has read without a row, once the rows of before have been handed on: by the
+	// goroutine that hands on rows. Where it returns false, the read ends.
+	Scanned func(key string) bool
 	// LargeRow is the key of the row over the 256 MiB that the service can read, at
 	// which the call has ended. Empty: it ended otherwise.
 	LargeRow string
@@ -90,6 +93,8 @@ type watched struct {
 	grpc.ClientStream
 	w       *Watch
 	callers context.Context // the stream's own ends with the stream
+	arrived bool
+	scanned string // of the message before; empty: handed on
 }
 
 // SendMsg puts the filter in.
@@ -100,16 +105,26 @@ func (s *watched) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// RecvMsg notes what passes.
+// RecvMsg notes what passes. The client asks for a message when it has handed on the rows
+// of the one before.
 func (s *watched) RecvMsg(m any) error {
+	if key := s.scanned; key != "" {
+		if s.scanned = ""; !s.w.Scanned(key) {
+			return status.Error(codes.Canceled, "the reader has stopped")
+		}
+	}
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil {
 		s.w.LargeRow = largeRow(err)
 		s.w.fail(s.callers, err)
 		return err
 	}
-	if res, ok := m.(*bigtablepb.ReadRowsResponse); ok && len(res.LastScannedRowKey) > 0 {
-		s.w.Scanned = max(s.w.Scanned, string(res.LastScannedRowKey))
+	if !s.arrived && s.w.Arrived != nil {
+		s.w.Arrived()
+	}
+	s.arrived = true
+	if res, ok := m.(*bigtablepb.ReadRowsResponse); ok && s.w.Scanned != nil {
+		s.scanned = string(res.LastScannedRowKey)
 	}
 	return nil
 }

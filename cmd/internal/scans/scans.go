@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"runtime/debug"
 	"slices"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -91,6 +93,7 @@ func NewWorker(stopping context.Context, cfg Config, holder string, report func(
 	worker := scanworker.Config{
 		Pipeline: cfg.Pipeline, Ledger: cfg.Ledger, Table: tables.Table, Sink: f.sink(&cfg), Holder: holder,
 		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery,
+		Memory:   memory(debug.SetMemoryLimit(-1)),
 		Stopping: stopping, Logger: cfg.Logger, Report: report,
 	}
 	var err error
@@ -110,6 +113,16 @@ func NewWorker(stopping context.Context, cfg Config, holder string, report func(
 		return nil, f.abandon(err)
 	}
 	return f, nil
+}
+
+// memory is what tasks at once may hold of rows together: a third of the process's limit,
+// because a row is several times its bytes while it is made a record and sent. nil: there
+// is no limit.
+func memory(limit int64) *relay.Memory {
+	if limit == math.MaxInt64 {
+		return nil
+	}
+	return relay.NewMemory(max(1, limit/3))
 }
 
 // publishers returns where the function tells of tasks and of what is finished.
