@@ -42,6 +42,9 @@ func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) 
 	if !resourceID.MatchString(req.GetTableId()) || len(req.GetTableId()) > e.limits.TableIDBytes {
 		return nil, status.Errorf(codes.InvalidArgument, "Error in field 'table_id' : %q must match [_a-zA-Z0-9][-_.a-zA-Z0-9]* and have at most %d characters", req.GetTableId(), e.limits.TableIDBytes)
 	}
+	if name := req.GetTable().GetName(); name != "" {
+		return nil, status.Error(codes.InvalidArgument, "Error in field 'table.name' : must be empty: parent and table_id name the table")
+	}
 	schema, err := e.newSchema(req.GetTable())
 	if err != nil {
 		return nil, err
@@ -92,7 +95,7 @@ func (e *Emulator) newSchema(p *adminpb.Table) (*store.Schema, error) {
 
 func (e *Emulator) addFamily(s *store.Schema, name string, p *adminpb.ColumnFamily) (*store.Schema, error) {
 	if !familyID.MatchString(name) {
-		return nil, status.Errorf(codes.InvalidArgument, "Error in field 'column_families' : the name %q must match [-_.a-zA-Z0-9]+", name)
+		return nil, status.Errorf(codes.InvalidArgument, "Error in field 'column_families' : the name %q must match [_a-zA-Z0-9][-_.a-zA-Z0-9]* and have at most 64 characters", name)
 	}
 	f, err := store.NewFamily(name, p)
 	if err != nil {
@@ -189,6 +192,10 @@ func (a *tableAdmin) ListTables(_ context.Context, req *adminpb.ListTablesReques
 	if req.PageSize < 0 {
 		return nil, status.Error(codes.InvalidArgument, "Error in field 'page_size' : must be >= 0")
 	}
+	after, err := tableOfPageToken(req.Parent, req.PageToken)
+	if err != nil {
+		return nil, err
+	}
 	view := req.View
 	if view == adminpb.Table_VIEW_UNSPECIFIED {
 		view = adminpb.Table_NAME_ONLY
@@ -197,11 +204,11 @@ func (a *tableAdmin) ListTables(_ context.Context, req *adminpb.ListTablesReques
 	defer a.e.mu.RUnlock()
 	res := &adminpb.ListTablesResponse{}
 	for _, name := range slices.Sorted(maps.Keys(a.e.tables)) {
-		if !strings.HasPrefix(name, req.Parent+"/tables/") || name <= req.PageToken {
+		if !strings.HasPrefix(name, req.Parent+"/tables/") || name <= after {
 			continue
 		}
 		if n := len(res.Tables); req.PageSize > 0 && n == int(req.PageSize) {
-			res.NextPageToken = res.Tables[n-1].Name
+			res.NextPageToken = pageToken(res.Tables[n-1].Name)
 			break
 		}
 		res.Tables = append(res.Tables, a.e.tables[name].proto(view))

@@ -108,19 +108,23 @@ func TestATableThatTheServiceWouldNotMakeIsRefused(t *testing.T) {
 		return &adminpb.Table{ChangeStreamConfig: &adminpb.ChangeStreamConfig{RetentionPeriod: durationpb.New(d)}}
 	}
 	for name, req := range map[string]*adminpb.CreateTableRequest{
-		"no id":             {},
-		"bad id":            {TableId: "-x"},
-		"id of 51":          {TableId: strings.Repeat("x", 51)},
-		"bad family":        {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a b": {}}}},
-		"101 families":      {TableId: "t", Table: &adminpb.Table{ColumnFamilies: hundredAndOne}},
-		"bad gc":            {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a": {GcRule: &adminpb.GcRule{Rule: &adminpb.GcRule_MaxNumVersions{}}}}}},
-		"bad type":          {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a": {ValueType: &adminpb.Type{Kind: &adminpb.Type_BytesType{}}}}}},
-		"empty split":       {TableId: "t", InitialSplits: []*adminpb.CreateTableRequest_Split{{}}},
-		"a short stream":    {TableId: "t", Table: retention(23 * time.Hour)},
-		"a long stream":     {TableId: "t", Table: retention(7*24*time.Hour + time.Second)},
-		"a granularity":     {TableId: "t", Table: &adminpb.Table{Granularity: 99}},
-		"no such parent":    {Parent: "p", TableId: "t"},
-		"unknown aggregate": {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a": {ValueType: &adminpb.Type{Kind: &adminpb.Type_AggregateType{AggregateType: &adminpb.Type_Aggregate{}}}}}}},
+		"no id":              {},
+		"bad id":             {TableId: "-x"},
+		"id of 51":           {TableId: strings.Repeat("x", 51)},
+		"bad family":         {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a b": {}}}},
+		"family of 65":       {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{strings.Repeat("f", 65): {}}}},
+		"family with dash":   {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"-a": {}}}},
+		"family with dot":    {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{".a": {}}}},
+		"a name in the body": {TableId: "t", Table: &adminpb.Table{Name: instance + "/tables/t"}},
+		"101 families":       {TableId: "t", Table: &adminpb.Table{ColumnFamilies: hundredAndOne}},
+		"bad gc":             {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a": {GcRule: &adminpb.GcRule{Rule: &adminpb.GcRule_MaxNumVersions{}}}}}},
+		"bad type":           {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a": {ValueType: &adminpb.Type{Kind: &adminpb.Type_BytesType{}}}}}},
+		"empty split":        {TableId: "t", InitialSplits: []*adminpb.CreateTableRequest_Split{{}}},
+		"a short stream":     {TableId: "t", Table: retention(23 * time.Hour)},
+		"a long stream":      {TableId: "t", Table: retention(7*24*time.Hour + time.Second)},
+		"a granularity":      {TableId: "t", Table: &adminpb.Table{Granularity: 99}},
+		"no such parent":     {Parent: "p", TableId: "t"},
+		"unknown aggregate":  {TableId: "t", Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"a": {ValueType: &adminpb.Type{Kind: &adminpb.Type_AggregateType{AggregateType: &adminpb.Type_Aggregate{}}}}}}},
 	} {
 		if req.Parent == "" {
 			req.Parent = instance
@@ -470,7 +474,7 @@ func TestWhatIsNotServedAnswersUnimplementedAndNothingPanics(t *testing.T) {
 	for _, name := range []string{
 		"ReadRows", "SampleRowKeys", "MutateRow", "MutateRows", "CheckAndMutateRow", "PingAndWarm", "ReadModifyWriteRow",
 		"CreateTable", "ListTables", "GetTable", "UpdateTable", "DeleteTable", "ModifyColumnFamilies", "DropRowRange", "GenerateConsistencyToken", "CheckConsistency",
-		"CreateAppProfile", "GetAppProfile", "ListAppProfiles", "UpdateAppProfile", "DeleteAppProfile",
+		"GetInstance", "ListInstances", "GetCluster", "ListClusters", "CreateAppProfile", "GetAppProfile", "ListAppProfiles", "UpdateAppProfile", "DeleteAppProfile",
 	} {
 		served[name] = true
 	}

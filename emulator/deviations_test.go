@@ -363,6 +363,23 @@ func deviations() []deviation {
 		{"family-id", "OK", "INVALID_ARGUMENT", func(ctx context.Context, s *side) string {
 			return code(s.modify(ctx, createFamily("no such id", &adminpb.ColumnFamily{})))
 		}},
+		{"family-long", "OK", "INVALID_ARGUMENT", func(ctx context.Context, s *side) string {
+			return code(s.modify(ctx, createFamily(strings.Repeat("f", 65), &adminpb.ColumnFamily{})))
+		}},
+		{"family-dash", "OK", "INVALID_ARGUMENT", func(ctx context.Context, s *side) string {
+			return code(s.modify(ctx, createFamily("-a", &adminpb.ColumnFamily{})))
+		}},
+		{"table-name", "OK", "INVALID_ARGUMENT", func(ctx context.Context, s *side) string {
+			_, err := s.admin.CreateTable(ctx, &adminpb.CreateTableRequest{Parent: instance, TableId: "named", Table: &adminpb.Table{Name: instance + "/tables/named"}})
+			return code(err)
+		}},
+		{"page-token", "OK", "INVALID_ARGUMENT", func(ctx context.Context, s *side) string {
+			_, err := s.admin.ListTables(ctx, &adminpb.ListTablesRequest{Parent: instance, PageToken: "made up"})
+			return code(err)
+		}},
+		{"filter-unopened", "1 rows: row a:q@1000=v", "INVALID_ARGUMENT", func(ctx context.Context, s *side) string {
+			return s.read(ctx, filtered(&bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_ValueRegexFilter{ValueRegexFilter: []byte("v)|(b")}}))
+		}},
 		{"family-drop-missing", "UNKNOWN", "NOT_FOUND", func(ctx context.Context, s *side) string { return code(s.modify(ctx, dropFamily("x"))) }},
 		{"family-changes-partly", "UNKNOWN, then 0 rows: ", "NOT_FOUND, then " + only, func(ctx context.Context, s *side) string {
 			return code(s.modify(ctx, dropFamily("a"), dropFamily("x"))) + ", then " + all(ctx, s)

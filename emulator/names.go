@@ -13,9 +13,16 @@ var (
 	tableName    = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/tables/[^/]+$`)
 	profileName  = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/appProfiles/[^/]+$`)
 
-	// resourceID and familyID are the patterns that table.proto documents.
+	projectName  = regexp.MustCompile(`^projects/[^/]+$`)
+	clusterName  = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/clusters/[^/]+$`)
+
+	// resourceID is the pattern that bigtable_table_admin.proto documents for the
+	// id of a table.
 	resourceID = regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]*$`)
-	familyID   = regexp.MustCompile(`^[-_.a-zA-Z0-9]+$`)
+	// familyID is the rule of the command lines and the console: data.proto has
+	// [-_.a-zA-Z0-9]+, which they narrow to 64 characters that do not begin with
+	// a dash or dot. A pipeline file takes the same names.
+	familyID = regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,63}$`)
 )
 
 func checkName(pattern *regexp.Regexp, field, name string) error {

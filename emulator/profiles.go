@@ -91,8 +91,8 @@ func (e *Emulator) transactional(table, profile, view string) (*table, error) {
 	return e.writable(table, profile, view)
 }
 
-// instanceAdmin is google.bigtable.admin.v2.BigtableInstanceAdmin, of which
-// only app profiles are served. What it does not define answers UNIMPLEMENTED.
+// instanceAdmin is google.bigtable.admin.v2.BigtableInstanceAdmin, of which app
+// profiles are served, and reads of instances and clusters. What it does not define answers UNIMPLEMENTED.
 type instanceAdmin struct {
 	adminpb.UnimplementedBigtableInstanceAdminServer
 	e *Emulator
@@ -190,6 +190,9 @@ func (a *instanceAdmin) ListAppProfiles(_ context.Context, req *adminpb.ListAppP
 	}
 	if req.PageSize < 0 {
 		return nil, status.Error(codes.InvalidArgument, "Error in field 'page_size' : must be >= 0")
+	}
+	if req.PageToken != "" {
+		return nil, status.Error(codes.InvalidArgument, "Error in field 'page_token' : it is not of an answer to this request")
 	}
 	a.e.mu.RLock()
 	defer a.e.mu.RUnlock()

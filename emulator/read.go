@@ -211,15 +211,15 @@ func (s *scan) row(r *store.Row) bool {
 	}
 	s.stats.RowsSeenCount++
 	s.stats.CellsSeenCount += int64(len(r.Cells))
-	if r.Size > s.limits.RowBytes {
+	s.out = s.filter.Run(r, s.out[:0])
+	if len(s.out) == 0 {
+		return s.skip(r.Key)
+	}
+	if filter.Size(r.Key, s.out) > s.limits.RowBytes {
 		if s.err = s.chunks.flush(); s.err == nil {
 			s.err = largeRow(r.Key, s.limits.RowBytes)
 		}
 		return false
-	}
-	s.out = s.filter.Run(r, s.out[:0])
-	if len(s.out) == 0 {
-		return s.skip(r.Key)
 	}
 	s.silent = 0
 	s.stats.RowsReturnedCount++

@@ -400,6 +400,41 @@ func TestARowTooLargeToReadNamesItsKeyInTheDetails(t *testing.T) {
 	}
 }
 
+// A row over the limit is read in parts: what counts is what the filter yields.
+func TestARowTooLargeToReadIsReadInParts(t *testing.T) {
+	f := start(t, emulator.Options{Limits: emulator.Limits{RowBytes: 1000}})
+	f.create(t)
+	var cells []*bigtablepb.Mutation
+	for i := range 28 {
+		cells = append(cells, setCell("a", fmt.Sprintf("q%02d", i), 0, make([]byte, 80)))
+	}
+	f.write(t, entry("large", cells...))
+	column := &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_ColumnQualifierRegexFilter{ColumnQualifierRegexFilter: []byte("q07")}}
+	limit := func(n int32) *bigtablepb.RowFilter {
+		return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_CellsPerRowLimitFilter{CellsPerRowLimitFilter: n}}
+	}
+	for name, test := range map[string]struct {
+		filter *bigtablepb.RowFilter
+		cells  int // 0: too large
+	}{
+		"everything":           {nil, 0},
+		"nine cells":           {limit(9), 9},
+		"eleven cells":         {limit(11), 0},
+		"one column":           {column, 1},
+		"keys only":            {strip(), 28},
+		"one cell, twelvefold": {chain(limit(1), interleave(passAll(), passAll(), passAll(), passAll(), passAll(), passAll(), passAll(), passAll(), passAll(), passAll(), passAll(), passAll())), 0},
+	} {
+		rows, err := read(t.Context(), f.data, &bigtablepb.ReadRowsRequest{TableName: tableT, Filter: test.filter})
+		if test.cells == 0 {
+			refused(t, name, err, codes.FailedPrecondition, "limit")
+			continue
+		}
+		if err != nil || len(rows) != 1 || strings.Count(rows[0], "a:q") != test.cells {
+			t.Errorf("%s: %d rows, %v, want one of %d cells", name, len(rows), err, test.cells)
+		}
+	}
+}
+
 func addToCell(family string, ts, n int64) *bigtablepb.Mutation {
 	return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_AddToCell_{AddToCell: &bigtablepb.Mutation_AddToCell{
 		FamilyName:      family,

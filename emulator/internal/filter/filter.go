@@ -15,6 +15,17 @@ type Out struct {
 	Strip bool   // the value is replaced by an empty one
 }
 
+// Size is what cells that passed count of their row's key, in bytes, as a
+// store.Row counts its cells. A value that was stripped counts nothing.
+func Size(key string, out []Out) int64 {
+	size := int64(len(key))
+	for i := range out {
+		o := &out[i]
+		size += int64(len(o.Family)+len(o.Qualifier)+len(o.value())) + store.CellOverhead
+	}
+	return size
+}
+
 // Filter is a compiled filter. A nil Filter passes every cell. It holds no
 // state, so one may run on many rows at once.
 type Filter struct {

@@ -315,3 +315,13 @@ func TestAFilterDoesNotChangeTheRow(t *testing.T) {
 		t.Error("Matches")
 	}
 }
+
+// A pattern is refused where RE2 refuses it, whatever it would mean inside the
+// parentheses of a full match.
+func TestAPatternThatClosesWhatItDidNotOpenIsRefused(t *testing.T) {
+	for _, pattern := range []string{"a)|(b", ")(", "a)(?:b", "a)"} {
+		if _, err := compileRegex("value_regex_filter", []byte(pattern)); err == nil {
+			t.Errorf("%q was taken", pattern)
+		}
+	}
+}
