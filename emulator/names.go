@@ -13,15 +13,14 @@ var (
 	tableName    = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/tables/[^/]+$`)
 	profileName  = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/appProfiles/[^/]+$`)
 
-	projectName  = regexp.MustCompile(`^projects/[^/]+$`)
-	clusterName  = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/clusters/[^/]+$`)
+	projectName = regexp.MustCompile(`^projects/[^/]+$`)
+	clusterName = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/clusters/[^/]+$`)
 
 	// resourceID is the pattern that bigtable_table_admin.proto documents for the
 	// id of a table.
 	resourceID = regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]*$`)
-	// familyID is the rule of the command lines and the console: data.proto has
-	// [-_.a-zA-Z0-9]+, which they narrow to 64 characters that do not begin with
-	// a dash or dot. A pipeline file takes the same names.
+	// familyID is the rule of pipeline files, which is narrower than the pattern
+	// [-_.a-zA-Z0-9]+ of data.proto: a file that lint refuses must not work here.
 	familyID = regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,63}$`)
 )
 

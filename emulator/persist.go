@@ -38,6 +38,9 @@ func (e *Emulator) load() error {
 		return err
 	}
 	e.journal = j
+	if torn := j.Torn(); torn.Bytes > 0 {
+		e.log.Warn("cut off a record that was being written when the last emulator ended", "file", torn.File, "at", torn.At, "bytes", torn.Bytes)
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package emulator
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -208,4 +209,39 @@ func TestRecordsThatAreCutShortAreErrors(t *testing.T) {
 			rt.Fatalf("%q was taken", r[:cut])
 		}
 	})
+}
+
+func TestATornRecordIsCutOffWithALineInTheLog(t *testing.T) {
+	dir := t.TempDir()
+	l := startLogged(t, Options{DataDir: dir})
+	l.set(t, "k", set("b", 0, "whole"))
+	want := l.dump()
+	l.set(t, "l", set("b", 0, "torn"))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "journal-0000000000000000")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, info.Size()-1); err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []bool{true, false} {
+		var log strings.Builder
+		e, err := New(Options{DataDir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.dump(); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(log.String(), "cut off") && strings.Contains(log.String(), "journal-0000000000000000"); got != cut {
+			t.Errorf("the log says %q", log.String())
+		}
+	}
 }

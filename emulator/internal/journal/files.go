@@ -64,7 +64,10 @@ func (j *Journal) recover(load func([]byte) error) error {
 			return fmt.Errorf("journal segment %d is missing", first+uint64(i))
 		}
 	}
-	if err := j.loadSegments(segments, load); err != nil {
+	if len(snapshots) > 0 && len(segments) == 0 {
+		return fmt.Errorf("journal segment %d is missing, which a snapshot was taken with", first)
+	}
+	if err := j.loadSegments(segments, len(snapshots) > 0, load); err != nil {
 		return err
 	}
 	j.segment = first
@@ -105,18 +108,32 @@ func openSegment(path string) (*os.File, int64, error) {
 }
 
 // loadSegments loads segments in order. Only the last may end in a torn
-// record, which is cut off.
-func (j *Journal) loadSegments(segments []uint64, load func([]byte) error) error {
+// record, which is cut off. The first has a snapshot or not; one that has was
+// there, with its magic, before that.
+func (j *Journal) loadSegments(segments []uint64, snapshot bool, load func([]byte) error) error {
 	for i, n := range segments {
 		path := j.path(segmentPrefix, n)
 		good, err := loadFile(path, load)
-		if errors.Is(err, errTorn) && i == len(segments)-1 {
-			err = os.Truncate(path, good)
+		if errors.Is(err, errTorn) && i == len(segments)-1 && (good > 0 || i > 0 || !snapshot) {
+			err = j.cut(path, good)
 		}
 		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// cut cuts off what is behind the good bytes of a segment.
+func (j *Journal) cut(path string, good int64) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if err := os.Truncate(path, good); err != nil {
+		return err
+	}
+	j.torn = Torn{File: filepath.Base(path), At: good, Bytes: info.Size() - good}
 	return nil
 }
 
@@ -131,7 +148,7 @@ func loadFile(path string, load func([]byte) error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r := reader{r: bufio.NewReaderSize(f, 1<<20), size: info.Size()}
+	r := reader{r: bufio.NewReaderSize(f, 1<<20), file: f, size: info.Size()}
 	if err := r.begin(); err != nil {
 		return 0, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}

@@ -21,6 +21,7 @@ type Journal struct {
 	dir   string
 	fsync bool
 	lock  io.Closer
+	torn  Torn
 
 	mu       sync.Mutex
 	done     *sync.Cond // a write has ended
@@ -37,7 +38,8 @@ type Journal struct {
 
 // Open opens a directory, which it creates if there is none, and passes every
 // record it holds to load, first those of the snapshot. A record that the
-// last process was writing when it died is cut off.
+// last process was writing when it died is cut off, of which Torn tells; any other
+// damage is an error, after which the files are as they were.
 func Open(dir string, fsync bool, load func(record []byte) error) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the data directory: %w", err)
@@ -57,6 +59,15 @@ func Open(dir string, fsync bool, load func(record []byte) error) (*Journal, err
 	}
 	return j, nil
 }
+
+// Torn is what Open cut off the end of a file: nothing where Bytes is 0.
+type Torn struct {
+	File      string
+	At, Bytes int64
+}
+
+// Torn returns what Open cut off.
+func (j *Journal) Torn() Torn { return j.torn }
 
 // Append appends the record that encode appends to its argument, and returns
 // the position to wait for. It does not write yet.

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -251,5 +252,121 @@ func TestAWriteThatFailsEndsTheJournal(t *testing.T) {
 	}
 	if _, err := j.Rotate(); err == nil {
 		t.Error("rotated")
+	}
+}
+
+// files are the contents of a directory's files, by name.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[e.Name()] = string(b)
+	}
+	return out
+}
+
+// A single flipped bit anywhere is an error that changes nothing, except in the bytes
+// of the last record, where nothing tells it from a record that was being written.
+func TestAFlippedBitIsNeverTakenForATornEnd(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	records := []string{"first", "second", strings.Repeat("third", 20), "last"}
+	write(t, j, records...)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := j.path(segmentPrefix, 0)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lastRecord := len(whole) - len("last") - 4 // with its checksum
+	for bit := len(magic) * 8; bit < len(whole)*8; bit++ {
+		b := slices.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := files(t, dir)
+		j, err := Open(dir, false, func([]byte) error { return nil })
+		if bit/8 >= lastRecord {
+			if err != nil {
+				t.Fatalf("bit %d of the last record: %v", bit, err)
+			}
+			if torn := j.Torn(); torn.Bytes != int64(frameHeader+len("last")) || torn.File == "" {
+				t.Fatalf("bit %d: %+v was cut off", bit, torn)
+			}
+			j.Close()
+			continue
+		}
+		if !errors.Is(err, errDamaged) {
+			t.Fatalf("bit %d: %v", bit, err)
+		}
+		if !maps.Equal(files(t, dir), before) {
+			t.Fatalf("bit %d: the files have changed", bit)
+		}
+	}
+}
+
+// A file from whose middle a part is gone ends within a record, but not because the
+// process died.
+func TestARecordThatOthersFollowIsNotTorn(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	write(t, j, strings.Repeat("x", 1000), "second")
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := j.path(segmentPrefix, 0)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, slices.Delete(b, 100, 200), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, dir)
+	if _, err := Open(dir, false, func([]byte) error { return nil }); !errors.Is(err, errDamaged) || !maps.Equal(files(t, dir), before) {
+		t.Error(err)
+	}
+}
+
+func TestASnapshotWithoutItsSegmentIsReported(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"empty":   func(path string) error { return os.Truncate(path, 0) },
+	} {
+		dir := t.TempDir()
+		j, _ := open(t, dir)
+		write(t, j, "a")
+		segment, err := j.Rotate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Snapshot(segment, func(put func(func([]byte) []byte) error) error { return put(text("a")) }); err != nil {
+			t.Fatal(err)
+		}
+		write(t, j, "b")
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := lose(j.path(segmentPrefix, segment)); err != nil {
+			t.Fatal(err)
+		}
+		before := files(t, dir)
+		if _, err := Open(dir, false, func([]byte) error { return nil }); err == nil {
+			t.Errorf("%s: opened", name)
+		}
+		if !maps.Equal(files(t, dir), before) {
+			t.Errorf("%s: the files have changed", name)
+		}
 	}
 }
