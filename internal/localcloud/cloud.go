@@ -11,6 +11,9 @@
 // runs over TCP, or without sockets and then inside a testing/synctest bubble too, where
 // hours of backoff take milliseconds.
 //
+// A subscription to pull from forgets what is past its retention, as Pub/Sub does, and,
+// unlike Pub/Sub, the oldest of what exceeds Options.Backlog.
+//
 // What Pub/Sub has and a pipeline needs nothing of answers UNIMPLEMENTED: schemas,
 // snapshots, filters, exactly-once delivery, subscriptions to buckets and tables. Topics
 // and subscriptions cannot be changed once they are made.
@@ -46,10 +49,17 @@ type Options struct {
 	// Forget keeps nothing for Published, which then returns nothing: for a run
 	// without an end.
 	Forget bool
+	// Backlog bounds, in bytes, what waits in one subscription to pull from: beyond
+	// it the oldest messages are dropped, with a line in the log. 0 is DefaultBacklog.
+	Backlog int
 	// Logger gets one debug record for each refused delivery, and errors of the
 	// Cloud itself. Required.
 	Logger *slog.Logger
 }
+
+// DefaultBacklog is the Backlog that Options leave out: 128 MiB, since nobody may ever
+// pull from a subscription that is there for those who like to look.
+const DefaultBacklog = 128 << 20
 
 // Cloud is a running Pub/Sub. Close it.
 type Cloud struct {
@@ -81,6 +91,9 @@ type Cloud struct {
 
 // New starts a Cloud without topics.
 func New(o Options) (*Cloud, error) {
+	if o.Backlog == 0 {
+		o.Backlog = DefaultBacklog
+	}
 	c := &Cloud{
 		opts: o, topics: map[string]*topic{}, published: map[string][]*pubsubpb.PubsubMessage{},
 		pushes: map[string]*Subscription{}, pulls: map[string]*pull{},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // pull is a subscription to pull from: messages wait, oldest first, are held by a consumer
@@ -20,8 +21,13 @@ type pull struct {
 	gone     chan struct{}          // closed when it is deleted
 	wake     chan struct{}          // holds one; a deadline is sooner than all others
 
+	most    int    // bytes that may wait
+	dropped func() // is told when the first is dropped since anyone took one
+
 	mu      sync.Mutex
 	number  uint64 // of the newest message
+	bytes   int    // of what waits: not held and not settled
+	drops   bool   // messages have been dropped since anyone took one
 	ready   oldestFirst
 	held    map[string]*waiting // by ack id
 	expires soonestFirst
@@ -60,9 +66,9 @@ func (c *consumer) mayTake() bool {
 	return (c.maxMessages <= 0 || c.messages < c.maxMessages) && (c.maxBytes <= 0 || c.bytes < c.maxBytes)
 }
 
-func newPull(proto *pubsubpb.Subscription, deadline time.Duration) *pull {
+func newPull(proto *pubsubpb.Subscription, deadline time.Duration, most int, dropped func()) *pull {
 	return &pull{
-		proto: proto, deadline: deadline, gone: make(chan struct{}), wake: make(chan struct{}, 1),
+		proto: proto, deadline: deadline, most: most, dropped: dropped, gone: make(chan struct{}), wake: make(chan struct{}, 1),
 		held: map[string]*waiting{}, keys: map[string]*keyed{},
 	}
 }
@@ -74,6 +80,7 @@ func (p *pull) enqueue(messages []*pubsubpb.PubsubMessage) {
 	for _, m := range messages {
 		p.number++
 		w := &waiting{number: p.number, message: m}
+		p.bytes += footprint(m)
 		key := p.key(w)
 		if key == "" {
 			heap.Push(&p.ready, w)
@@ -87,8 +94,46 @@ func (p *pull) enqueue(messages []*pubsubpb.PubsubMessage) {
 		}
 		k.behind = append(k.behind, w)
 	}
+	p.trim(messages)
 	p.announce()
 }
+
+// trim drops what need not wait any longer when new messages have come: what is past its
+// retention, and the oldest of what is too much.
+func (p *pull) trim(latest []*pubsubpb.PubsubMessage) {
+	if len(latest) == 0 {
+		return
+	}
+	now := latest[len(latest)-1].PublishTime.AsTime()
+	for len(p.ready) > 0 {
+		expired := p.expired(p.ready[0], now)
+		if !expired && p.bytes <= p.most {
+			return
+		}
+		if !expired && !p.drops {
+			p.drops = true
+			p.dropped()
+		}
+		w := heap.Pop(&p.ready).(*waiting)
+		p.bytes -= footprint(w.message)
+		if key := p.key(w); key != "" {
+			k := p.keys[key]
+			k.behind[0] = nil
+			k.behind = k.behind[1:]
+			p.release(key)
+		}
+	}
+}
+
+func (p *pull) expired(w *waiting, now time.Time) bool {
+	return now.Sub(w.message.PublishTime.AsTime()) > p.proto.MessageRetentionDuration.AsDuration()
+}
+
+// messageOverhead is about what a message takes in memory beside its content, in bytes.
+const messageOverhead = 512
+
+// footprint is about what a message takes in memory, in bytes.
+func footprint(m *pubsubpb.PubsubMessage) int { return proto.Size(m) + messageOverhead }
 
 // key is what a message is ordered by; empty where it is not.
 func (p *pull) key(w *waiting) string {
@@ -146,9 +191,11 @@ func (b *batch) isOpen() bool {
 
 // add has the consumer hold a message, unless it is past its retention.
 func (b *batch) add(w *waiting) (held bool) {
-	if b.now.Sub(w.message.PublishTime.AsTime()) > b.pull.proto.MessageRetentionDuration.AsDuration() {
+	b.pull.bytes -= footprint(w.message)
+	if b.pull.expired(w, b.now) {
 		return false
 	}
+	b.pull.drops = false
 	b.pull.hold(w, b.consumer, b.now)
 	b.bytes += size(w)
 	b.out = append(b.out, &pubsubpb.ReceivedMessage{AckId: w.ackID, Message: w.message})
@@ -253,12 +300,14 @@ func (p *pull) giveBack(w *waiting) {
 	key := p.key(w)
 	if key == "" {
 		p.letGo(w)
+		p.bytes += footprint(w.message)
 		heap.Push(&p.ready, w)
 		return
 	}
 	k := p.keys[key]
 	at := slices.Index(k.held, w)
 	for _, after := range k.held[at:] {
+		p.bytes += footprint(after.message)
 		if !after.acked {
 			p.letGo(after)
 		}

@@ -30,7 +30,7 @@ type lease struct {
 
 func newPullModel(ordered bool) *pullModel {
 	m := &pullModel{now: time.Unix(1e9, 0), held: map[string]lease{}}
-	m.pull = newPull(&pubsubpb.Subscription{EnableMessageOrdering: ordered, MessageRetentionDuration: durationpb.New(1000 * time.Hour)}, time.Minute)
+	m.pull = newPull(&pubsubpb.Subscription{EnableMessageOrdering: ordered, MessageRetentionDuration: durationpb.New(1000 * time.Hour)}, time.Minute, DefaultBacklog, func() {})
 	for i := range 3 {
 		m.consumers = append(m.consumers, &consumer{maxMessages: 2 * i, deadline: time.Minute})
 	}
@@ -183,6 +183,9 @@ func TestASubscriptionLosesNothingAndKeepsItsPromises(t *testing.T) {
 		}
 		if len(m.pull.ready)+len(m.pull.held)+len(m.pull.keys) > 0 {
 			t.Errorf("left: %d ready, %d held, %d keys", len(m.pull.ready), len(m.pull.held), len(m.pull.keys))
+		}
+		if m.pull.bytes != 0 {
+			t.Errorf("%d bytes are said to wait", m.pull.bytes)
 		}
 		for _, c := range m.consumers {
 			if c.messages != 0 || c.bytes != 0 {

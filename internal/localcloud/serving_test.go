@@ -53,7 +53,7 @@ func TestAPortGoesOnAcceptingWhenFilesWereShort(t *testing.T) {
 }
 
 func TestWhatIsHeldIsLookedAtOnceHoweverOftenItsTimeChanges(t *testing.T) {
-	p := newPull(&pubsubpb.Subscription{}, time.Minute)
+	p := newPull(&pubsubpb.Subscription{}, time.Minute, DefaultBacklog, func() {})
 	now := time.Unix(1e9, 0)
 	w := &waiting{message: &pubsubpb.PubsubMessage{}}
 	p.hold(w, &consumer{deadline: time.Minute}, now)

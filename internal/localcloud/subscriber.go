@@ -65,7 +65,10 @@ func (s *subscriber) CreateSubscription(_ context.Context, r *pubsubpb.Subscript
 	if err != nil {
 		return nil, err
 	}
-	p := newPull(r, deadline)
+	p := newPull(r, deadline, s.cloud.opts.Backlog, func() {
+		s.cloud.opts.Logger.Warn("local Pub/Sub drops the oldest messages of a subscription from which too little is pulled",
+			"subscription", r.Name, "bytes", s.cloud.opts.Backlog)
+	})
 	if err := s.cloud.addPull(p); err != nil {
 		return nil, err
 	}
