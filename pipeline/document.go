@@ -85,7 +85,7 @@ type inFlightDoc struct {
 	at
 	MaxEntries      count `key:"maxEntries" default:"2500" min:"1" max:"10000000" doc:"rows"`
 	MaxBytes        size  `key:"maxBytes" default:"64MiB" min:"1KiB" max:"64GiB" doc:"bytes of rows"`
-	MaxRequestBytes size  `key:"maxRequestBytes" default:"96MiB" min:"1KiB" max:"64GiB" doc:"memory reserved for requests, seven times their length each"`
+	MaxRequestBytes size  `key:"maxRequestBytes" default:"96MiB" min:"1KiB" max:"64GiB" doc:"memory reserved for requests: seven times the length of a short one; of a long one what has arrived and what it becomes"`
 }
 
 type repairDoc struct {

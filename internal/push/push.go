@@ -10,8 +10,8 @@
 // told by its headers or by the exact, case-sensitive names of the envelope,
 // never by a field of the payload that looks like one.
 //
-// Memory is bounded before it is used: a request is admitted by its declared
-// length before its body is read. Payloads are never logged.
+// Memory is bounded before it is used: a request reserves for the bytes of its body before
+// they are read, and for what they become as it is made. Payloads are never logged.
 package push
 
 import (
@@ -72,6 +72,9 @@ type Delivery struct {
 	// Size is the body's length in bytes; of a body over the cap, the declared
 	// length, or what was read of it where none was declared.
 	Size int64
+	// Memory is what the request has reserved of Config.MaxRequestBytes. Who works on the
+	// delivery charges to it what it makes; nil, where there is no bound, takes all.
+	Memory *Reservation
 }
 
 // ErrOverloaded in the chain of an error that deliver returns makes the refusal
@@ -90,13 +93,16 @@ const DefaultAdmissionWait = 10 * time.Second
 type Config struct {
 	// Cap is the largest body in bytes that is read; 0 means DefaultCap.
 	Cap int64
-	// MaxRequestBytes bounds what all requests under way may use. A request
-	// reserves seven times its Content-Length, one without a length seven times
-	// the cap, and one that reserves more than the bound goes alone. 0 means no
-	// bound.
+	// MaxRequestBytes bounds what all requests under way may use. A request of up to
+	// 256 KiB reserves seven times its declared length when it enters; of a longer one,
+	// and of one without a length, the reservation grows with the bytes that have
+	// arrived, twice as much, and once it is whole by five times up to 2 MiB of it. What
+	// it becomes beyond that is charged to Delivery.Memory. The oldest request is never
+	// refused for want of room. 0 means no bound.
 	MaxRequestBytes int64
-	// AdmissionWait is how long a request waits, in order of arrival, for its
-	// reservation before it is refused with 429; 0 means DefaultAdmissionWait.
+	// AdmissionWait is how long a request waits for room, in order of arrival, before it
+	// is refused with 429; 0 means DefaultAdmissionWait. It waits to be read, then to be
+	// worked on. A body half-way waits a second at most.
 	AdmissionWait time.Duration
 	// Budget is the time from the request's arrival to the end of the context
 	// that deliver gets; reading the body is part of it. 0 means no bound.
@@ -113,7 +119,8 @@ type Config struct {
 // The context of deliver ends with the budget and when the caller hangs up, for
 // then nobody reads the verdict; work that must finish all the same needs an
 // owner of its own. A body that does not arrive whole is refused and not
-// delivered.
+// delivered; it has ten seconds, and a second more for each 256 KiB that have arrived.
+// One that has taken over a second gives way, with 429, where others wait for its room.
 func Handler(cfg Config, deliver func(ctx context.Context, d *Delivery) error) http.Handler {
 	if cfg.Cap == 0 {
 		cfg.Cap = DefaultCap
@@ -141,39 +148,46 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
+	in := &intake{r: r, conn: http.NewResponseController(w), limit: h.cfg.Cap, start: time.Now()}
 	if h.cfg.Budget > 0 {
-		deadline := time.Now().Add(h.cfg.Budget)
+		in.deadline = in.start.Add(h.cfg.Budget)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
+		ctx, cancel = context.WithDeadline(ctx, in.deadline)
 		defer cancel()
-		// A body that trickles in must not hold its reservation for ever. Where
-		// the writer has no connection below (a test's recorder) there is
-		// nothing to bound.
-		_ = http.NewResponseController(w).SetReadDeadline(deadline)
 	}
-	w.WriteHeader(h.serve(ctx, r))
+	w.WriteHeader(h.serve(ctx, in))
 }
 
 // serve returns the status to answer with.
-func (h *handler) serve(ctx context.Context, r *http.Request) int {
-	release, err := h.admit.enter(ctx, r.ContentLength)
+func (h *handler) serve(ctx context.Context, in *intake) int {
+	var err error
+	in.memory, err = h.admit.enter(ctx, in.r.ContentLength, func() {
+		_ = in.conn.SetReadDeadline(time.Now()) // as in Read
+	})
 	if err != nil {
-		if r.Context().Err() == nil { // the caller still waits
-			h.cfg.Logger.WarnContext(ctx, "request refused: not admitted in time; "+
-				"raise inFlight.maxRequestBytes or the number of instances",
-				"contentLength", r.ContentLength, "maxRequestBytes", h.cfg.MaxRequestBytes)
-		}
-		return http.StatusTooManyRequests
+		return h.crowded(ctx, in, err)
 	}
-	defer release()
-
-	d, err := readDelivery(r, h.cfg.Cap)
-	if err != nil {
+	defer in.memory.leave()
+	in.start = time.Now()
+	d, err := in.delivery(ctx)
+	switch {
+	case err == nil:
+		return h.verdict(ctx, d)
+	case errors.Is(err, errBody):
 		// The caller left or was too slow: it holds the message and sends it
 		// again whole.
 		return http.StatusRequestTimeout
 	}
-	return h.verdict(ctx, d)
+	return h.crowded(ctx, in, err)
+}
+
+// crowded refuses a request that there is no room for.
+func (h *handler) crowded(ctx context.Context, in *intake, err error) int {
+	if in.r.Context().Err() == nil { // the caller still waits
+		h.cfg.Logger.WarnContext(ctx, "request refused: "+err.Error(),
+			"contentLength", in.r.ContentLength, "maxRequestBytes", h.cfg.MaxRequestBytes)
+	}
+	return http.StatusTooManyRequests
 }
 
 func (h *handler) verdict(ctx context.Context, d *Delivery) (status int) {
