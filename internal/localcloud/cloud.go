@@ -160,7 +160,7 @@ func (c *Cloud) listenOn() error {
 func (c *Cloud) Addr() string { return c.listen.Addr().String() }
 
 // Dial returns a new connection to Pub/Sub, which the caller closes.
-func (c *Cloud) Dial() (*grpc.ClientConn, error) {
+func (c *Cloud) Dial(more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxRPC)),
@@ -170,7 +170,7 @@ func (c *Cloud) Dial() (*grpc.ClientConn, error) {
 			return l.DialContext(ctx)
 		}))
 	}
-	conn, err := grpc.NewClient("passthrough:///"+c.Addr(), opts...)
+	conn, err := grpc.NewClient("passthrough:///"+c.Addr(), append(opts, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dialing local Pub/Sub: %w", err)
 	}

@@ -94,6 +94,9 @@ func (p *publisher) DeleteTopic(_ context.Context, r *pubsubpb.DeleteTopicReques
 // Publish takes one call at a time, so that all subscriptions see messages in the order
 // in which the topic has them.
 func (p *publisher) Publish(_ context.Context, r *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
+	if err := checkPublish(r); err != nil {
+		return nil, err
+	}
 	c := p.cloud
 	c.mu.Lock()
 	defer c.mu.Unlock()
