@@ -61,7 +61,7 @@ func (t *Tables) Close() error {
 	return errors.Join(errs...)
 }
 
-// Sinks keeps what the sinks of scans need open. It is safe for concurrent use.
+// Sinks opens the sinks of scans. It is safe for concurrent use.
 type Sinks struct {
 	client func(context.Context) (*pubsub.Client, error)
 	logger *slog.Logger
@@ -70,8 +70,8 @@ type Sinks struct {
 	topics map[string]*sink.PubSub
 }
 
-// NewSinks returns Sinks. client connects to Pub/Sub; it is asked again for each
-// topic, and may return the same client. The caller closes the Sinks.
+// NewSinks returns Sinks. client connects to Pub/Sub; it is asked again for each topic,
+// may return the same client, and closes it itself.
 func NewSinks(client func(context.Context) (*pubsub.Client, error), logger *slog.Logger) *Sinks {
 	return &Sinks{client: client, logger: logger, topics: map[string]*sink.PubSub{}}
 }
@@ -97,19 +97,7 @@ func (s *Sinks) topic(ctx context.Context, name string) (relay.Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Pub/Sub: %w", err)
 	}
-	t := sink.NewPubSub(client.Publisher(name))
+	t := sink.NewPubSub(client, name)
 	s.topics[name] = t
 	return t, nil
-}
-
-// Close ends every publisher once what is outstanding has ended.
-func (s *Sinks) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, t := range s.topics {
-		errs = append(errs, t.Close())
-	}
-	clear(s.topics)
-	return errors.Join(errs...)
 }

@@ -35,7 +35,6 @@ func TestTheWorkerHasTheSinksThatTheFileIsToldItHas(t *testing.T) {
 	}
 	defer client.Close()
 	sinks := scanworker.NewSinks(func(context.Context) (*pubsub.Client, error) { return client, nil }, slog.New(slog.DiscardHandler))
-	defer sinks.Close()
 	kinds := map[string]bool{}
 	for _, s := range p.Scans {
 		kinds[s.To.Kind()] = true

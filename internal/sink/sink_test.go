@@ -2,7 +2,6 @@ package sink_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,99 +16,10 @@ import (
 	"syscall"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
-	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
-	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 )
-
-func cloud(t *testing.T, topics ...string) *localcloud.Cloud {
-	t.Helper()
-	c, err := localcloud.New(localcloud.Options{Project: "p", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(context.Background()) })
-	if err := c.CreateTopics(t.Context(), topics...); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func publisher(t *testing.T, c *localcloud.Cloud, topic string) *sink.PubSub {
-	t.Helper()
-	client, err := c.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := sink.NewPubSub(client.Publisher(topic))
-	t.Cleanup(func() { s.Close(); client.Close() })
-	return s
-}
-
-func TestPubSubHasEveryRecordWhenSendReturns(t *testing.T) {
-	c := cloud(t, "out")
-	s := publisher(t, c, "out")
-	var records []relay.Record
-	for i := range 3000 {
-		records = append(records, relay.Record{
-			Key: fmt.Sprint(i), Body: fmt.Appendf(nil, `{"n":%d}`, i), OrderingKey: fmt.Sprint(i % 3), Attributes: map[string]string{"kind": "row"},
-		})
-	}
-	if errs := s.Send(t.Context(), records); errs != nil {
-		t.Fatal(errors.Join(errs...))
-	}
-	last := map[string]int{}
-	published := c.Published("out")
-	for _, m := range published {
-		var body struct{ N int }
-		if err := json.Unmarshal(m.Data, &body); err != nil {
-			t.Fatal(err)
-		}
-		if m.Attributes["kind"] != "row" || m.Attributes[sink.IDAttribute] != records[body.N].ID() {
-			t.Fatalf("record %d has attributes %v", body.N, m.Attributes)
-		}
-		if at, seen := last[m.OrderingKey]; seen && at > body.N {
-			t.Errorf("of key %s, %d comes after %d", m.OrderingKey, body.N, at)
-		}
-		last[m.OrderingKey] = body.N
-	}
-	if len(published) != len(records) {
-		t.Errorf("%d messages of %d", len(published), len(records))
-	}
-}
-
-func TestAMessageOverPubSubsLimitIsRejectedAlone(t *testing.T) {
-	c := cloud(t, "out")
-	s := publisher(t, c, "out")
-	errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte("1")}, {Key: "b", Body: make([]byte, 10_000_000)}, {Key: "c", Body: []byte("3")}})
-	var rejected *relay.Rejected
-	if len(errs) != 3 || errs[0] != nil || errs[2] != nil || !errors.As(errs[1], &rejected) {
-		t.Errorf("errors %v", errs)
-	}
-	if n := len(c.Published("out")); n != 2 {
-		t.Errorf("%d messages, want the two that fit", n)
-	}
-}
-
-func TestATopicThatIsNotThereFailsEveryRecordAndRejectsNone(t *testing.T) {
-	s := publisher(t, cloud(t), "out")
-	for range 2 { // also after the publisher has paused the key
-		errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte("secret"), OrderingKey: "k"}, {Key: "b", Body: []byte("secret")}})
-		for i, err := range errs {
-			var rejected *relay.Rejected
-			if err == nil || errors.As(err, &rejected) || retry.Classify(err).Code != codes.NotFound || !strings.Contains(err.Error(), "projects/p/topics/out, which does not exist") {
-				t.Errorf("record %d: %v", i, err)
-			}
-		}
-		if len(errs) != 2 {
-			t.Fatalf("errors %v", errs)
-		}
-	}
-}
 
 func TestTheLogHasALineForEachRecord(t *testing.T) {
 	var out bytes.Buffer

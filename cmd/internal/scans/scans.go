@@ -91,7 +91,7 @@ func NewWorker(stopping context.Context, cfg Config, holder string, report func(
 	tables := scanworker.NewTables(cfg.Dialer)
 	f.closers = append(f.closers, tables.Close)
 	worker := scanworker.Config{
-		Pipeline: cfg.Pipeline, Ledger: cfg.Ledger, Table: tables.Table, Sink: f.sink(&cfg), Holder: holder,
+		Pipeline: cfg.Pipeline, Ledger: cfg.Ledger, Table: tables.Table, Sink: sinkOf(&cfg), Holder: holder,
 		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery,
 		Memory:   memory(debug.SetMemoryLimit(-1)),
 		Stopping: stopping, Logger: cfg.Logger, Report: report,
@@ -142,13 +142,11 @@ func (f *Function) publishers(cfg *Config) (tasks, done scanjob.Publisher, err e
 	return topic("-scan-tasks"), topic("-scan-done"), nil
 }
 
-func (f *Function) sink(cfg *Config) func(context.Context, *pipeline.Scan) (relay.Sink, error) {
+func sinkOf(cfg *Config) func(context.Context, *pipeline.Scan) (relay.Sink, error) {
 	if cfg.Sink != nil {
 		return func(context.Context, *pipeline.Scan) (relay.Sink, error) { return cfg.Sink, nil }
 	}
-	sinks := scanworker.NewSinks(cfg.PubSub, cfg.Records)
-	f.closers = append(f.closers, sinks.Close)
-	return sinks.Sink
+	return scanworker.NewSinks(cfg.PubSub, cfg.Records).Sink
 }
 
 func keepsDeadLetters(p *pipeline.Pipeline) bool {
