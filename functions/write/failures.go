@@ -24,11 +24,31 @@ func (f *function) policy(x *failure) pipeline.Policy {
 	return f.cfg.Pipeline.Write.OnFailure
 }
 
-// giveUp hands failures to their policies. Those that refuse the delivery are noted in
-// d. An error means that a dead letter could not be kept.
-func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) error {
+// maxLetters is how many dead letters one message may cause. Where it would be more, the
+// message becomes one letter as a whole.
+const maxLetters = 1000
+
+// post collects the dead letters of one delivery. None is published before all are known.
+type post struct {
+	letters []deadletter.Letter
+	count   int  // records and entries in letters, or in the one letter instead
+	tooMany bool // the message as a whole is the letter
+	sent    bool // that letter is kept
+}
+
+func (p *post) add(l deadletter.Letter) {
+	p.count++
+	if p.tooMany = p.tooMany || len(p.letters) == maxLetters; p.tooMany {
+		p.letters = nil
+		return
+	}
+	p.letters = append(p.letters, l)
+}
+
+// giveUp hands failures to their policies: those that refuse the delivery are noted in d,
+// and so are dead letters.
+func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) {
 	s := &d.summary
-	var letters []deadletter.Letter
 	for i := range failures {
 		x := &failures[i]
 		policy := f.policy(x)
@@ -48,20 +68,49 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 				d.refused.add(fmt.Errorf("%w: it cannot be kept as a dead letter, for %w", x.reason, err))
 				continue
 			}
-			letters = append(letters, x.letter)
+			d.post.add(x.letter)
 		}
 	}
-	if len(letters) == 0 || d.refused.count > 0 { // what is refused comes back whole
+}
+
+// keepLetters publishes the dead letters that are noted in d, unless the delivery is
+// refused and comes back whole. An error means that one could not be kept.
+func (f *function) keepLetters(ctx context.Context, d *delivery) error {
+	p, s := &d.post, &d.summary
+	letters, count := p.letters, p.count
+	p.letters, p.count = nil, 0
+	if count == 0 || d.refused.count > 0 {
 		return nil
 	}
-	start := f.cfg.Now()
-	err := f.cfg.DeadLetters.Put(ctx, letters)
-	s.LetterWait += f.cfg.Now().Sub(start)
-	if err != nil {
-		return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)
+	if p.tooMany && !p.sent {
+		whole := f.wholeLetter(d, count)
+		if err := whole.Check(); err != nil {
+			d.refused.add(fmt.Errorf("more than %d dead letters of one message, which cannot be kept as one: %w", maxLetters, err))
+			return nil
+		}
+		letters, p.sent = []deadletter.Letter{whole}, true
 	}
-	s.DeadLettered += len(letters)
+	if len(letters) > 0 {
+		start := f.cfg.Now()
+		err := f.cfg.DeadLetters.Put(ctx, letters)
+		s.LetterWait += f.cfg.Now().Sub(start)
+		if err != nil {
+			return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)
+		}
+	}
+	s.DeadLettered += count
 	return nil
+}
+
+// wholeLetter keeps the message, to be mapped again by every mapping. It stands for count
+// records and entries.
+func (f *function) wholeLetter(d *delivery, count int) deadletter.Letter {
+	l := f.bareLetter(d, fmt.Errorf("%d records or entries of the message can never be written; over %d are kept as one letter", count, maxLetters))
+	l.Kind, l.Data = deadletter.KindRecord, d.Message.Data
+	l.Origin = &deadletter.Origin{
+		Attributes: d.Message.Attributes, OrderingKey: d.Message.OrderingKey, Subscription: d.Message.Subscription, Whole: true,
+	}
+	return l
 }
 
 // unwritable lists what the mapping refuses and what no mapping takes.

@@ -2,11 +2,15 @@ package write_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
 )
 
 // A message of very many records is settled some at a time: memory, the log and the
@@ -32,10 +36,10 @@ func TestVeryManyBadRecordsAreRefusedInLittleMemory(t *testing.T) {
 		if want := fmt.Sprintf(`"failed":%d`, records); !strings.Contains(h.log.String(), want) {
 			t.Errorf("%s: the log does not count %s", policy, want)
 		}
-		if policy == "dead-letter" && len(h.letters.letters) != records {
+		if policy == "dead-letter" && len(h.letters.letters) != 1 {
 			t.Errorf("%d letters", len(h.letters.letters))
 		}
-		if live := int64(after.Sys) - int64(before.Sys); policy != "dead-letter" && live > 64<<20 {
+		if live := int64(after.Sys) - int64(before.Sys); live > 64<<20 {
 			t.Errorf("%s: memory from the system grew by %d MiB", policy, live>>20)
 		}
 	}
@@ -72,5 +76,46 @@ func TestTheLastRecordWinsAlsoWhereARowIsTakenApart(t *testing.T) {
 		`{"id":"k","status":"second"}`+"\n"+`{"id":"k","status":"third","total":3}`))
 	if got := h.rows("orders")["k"]["cf:status"]; status != http.StatusNoContent || got != "third" || len(h.letters.letters) != 1 {
 		t.Errorf("%d, status = %q, %d letters\n%s", status, got, len(h.letters.letters), h.log)
+	}
+}
+
+// A message of which a thousand records can never be written leaves a letter for each; one
+// more, and it is one letter, from which every record is replayed at its place.
+func TestTheDeadLettersOfOneMessageAreBounded(t *testing.T) {
+	file := strings.Replace(ordersFile("json", "dead-letter", "skip"), "event.id", `key(event.id, string(int(event.id) / event.n))`, 1)
+	for bad, want := range map[int]int{1000: 1000, 1001: 1, 40_000: 1} {
+		h := newHouse(t, file, plainFamilies("cf", "extra"), nil)
+		data := append([]byte(`[`), bytes.Repeat([]byte(`{"id":"7","n":0,"status":"B"},`), bad)...)
+		data = append(data, `{"type":"other"},{"id":"8","n":1,"status":"A"}]`...)
+		if status := h.deliver("m-1", data); status != http.StatusNoContent || h.rows("orders")["8#8"]["cf:status"] != "A" {
+			t.Fatalf("%d bad records: %d\n%.2000s", bad, status, h.log)
+		}
+		if len(h.letters.letters) != want || !strings.Contains(h.log.String(), fmt.Sprintf(`"deadLettered":%d`, bad)) {
+			t.Fatalf("%d bad records: %d letters\n%.2000s", bad, len(h.letters.letters), h.log)
+		}
+		if want > 1 {
+			continue
+		}
+		l := h.letters.letters[0]
+		replayed, attributes := l.Encode()
+		r := replayer(t, strings.Replace(file, "event.n)", "(event.n + 1))", 1))
+		x, err := r.Read(&push.Message{ID: "new", Data: replayed, Attributes: attributes, Subscription: lettersOf("orders")}, time.Now())
+		if err != nil || len(x.Refused) > 0 || x.Skipped != 1 || len(x.Rows) != 2 || len(x.Rows[0].Parts) != bad || x.Rows[1].Parts[0].Record != bad+1 {
+			t.Errorf("%d bad records: replayed %v, %d rows, %d refused", bad, err, len(x.Rows), len(x.Refused))
+		}
+	}
+}
+
+// What refuses a message leaves no letter, and neither do letters that cannot be kept
+// acknowledge it.
+func TestNoLetterIsPublishedBeforeAllAreKnown(t *testing.T) {
+	h := newHouse(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
+	data := append(bytes.Repeat([]byte("1\n"), 2500), `{"type":"other"}`...) // which refuses it
+	if status := h.deliver("m-1", data); status != http.StatusServiceUnavailable || len(h.letters.letters) != 0 {
+		t.Errorf("%d, %d letters", status, len(h.letters.letters))
+	}
+	h.letters.err = errors.New("no topic")
+	if status := h.deliver("m-2", data[:5000]); status != http.StatusServiceUnavailable {
+		t.Errorf("without a topic: %d", status)
 	}
 }

@@ -245,6 +245,10 @@ func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, re
 			out.is(r.p.Write.Mappings[i].Table.Name)
 		}
 	}
+	if r.p.Write.OnUnmatched == pipeline.PolicySkip {
+		out.Skipped += len(result.Unmatched)
+		result.Unmatched = nil
+	}
 	for range result.Unmatched {
 		out.Refused = append(out.Refused, mapping.ErrUnmatched)
 	}

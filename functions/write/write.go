@@ -92,6 +92,7 @@ type delivery struct {
 	step    []record.Record // decoded and not yet settled
 	before  int             // records of the steps before
 	refused refusals
+	post    post
 	summary Summary
 	notes   int // failures logged
 }
@@ -136,7 +137,8 @@ func (f *function) deliver(ctx context.Context, in *push.Delivery) error {
 func (f *function) handle(ctx context.Context, d *delivery) error {
 	if d.Malformed != nil {
 		d.summary.Records = 1
-		if err := f.giveUp(ctx, d, []failure{f.malformed(d)}); err != nil {
+		f.giveUp(ctx, d, []failure{f.malformed(d)})
+		if err := f.keepLetters(ctx, d); err != nil {
 			return err
 		}
 		return d.refused.err()
@@ -174,12 +176,17 @@ func (f *function) settle(ctx context.Context, d *delivery) error {
 		if err != nil {
 			return err
 		}
-		return f.giveUp(ctx, d, append(failures, rejected...))
+		f.giveUp(ctx, d, append(failures, rejected...))
+		return nil
 	})
 }
 
-// finish applies what goes last, unless the delivery is refused anyway and comes back.
+// finish keeps the dead letters and applies what goes last, unless the delivery is refused
+// anyway and comes back. Letters are kept first: what goes last has to be acknowledged soon.
 func (f *function) finish(ctx context.Context, d *delivery) error {
+	if err := f.keepLetters(ctx, d); err != nil {
+		return err
+	}
 	if err := d.refused.err(); err != nil {
 		return err
 	}
@@ -192,7 +199,8 @@ func (f *function) finish(ctx context.Context, d *delivery) error {
 		if err != nil {
 			return err
 		}
-		return f.giveUp(ctx, d, rejected)
+		f.giveUp(ctx, d, rejected)
+		return f.keepLetters(ctx, d)
 	})
 	if err != nil {
 		return err

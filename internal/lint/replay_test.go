@@ -113,7 +113,7 @@ func replayCases() []replayCase {
 		{"add where an unmatched record recounts its neighbours", "format: ndjson\n  onFailure: drop", hourly, add, CountAgain,
 			"error counts-again mutations[0]: a second delivery counts again, and under format: ndjson with onUnmatched: fail one bad record of a message counts its neighbours again with each of 100 deliveries: use dedupe: window or marker, or another policy"},
 		{"add of many records, none of which refuses the message", "format: ndjson\n  onFailure: dead-letter\n  onUnmatched: skip", hourly, add, CountAgain,
-			"warning counts-again mutations[0]: a second delivery counts again: use dedupe: window or marker"},
+			"warning counts-again mutations[0]: a second delivery counts again: use dedupe: window or marker; a message of which over 1,000 records can never be written is kept as one dead letter, whose replay counts its good records again"},
 		{"the smallest of a value twice is the same", "format: ndjson", hourly, `- add: {least: {low: int(event.n)}}`, NoOp, ""},
 		{"the distinct values of one twice are the same", "format: ndjson", hourly, `- merge: {sketch: {users: base64.decode(event.sketch)}}`, NoOp, ""},
 
