@@ -10,7 +10,7 @@ type document struct {
 	Version         count           `key:"version" need:"y" min:"1" max:"1" doc:"the version of this format"`
 	Name            text            `key:"name" need:"y" shape:"pipeline" doc:"prefixes topics, services, ledger documents and metrics"`
 	Bigtable        bigtableDoc     `key:"bigtable" doc:"the defaults of the tables"`
-	CredentialsFile text            `key:"credentialsFile" doc:"a service account's key file; absent: application default credentials"`
+	CredentialsFile text            `key:"credentialsFile" doc:"a service account's key file, for Bigtable, Pub/Sub and Firestore; absent: application default credentials"`
 	Tables          dict[tableDoc]  `key:"tables" need:"y" min:"1" keys:"table" doc:"the tables, by the name that this file uses"`
 	Write           *writeDoc       `key:"write" doc:"messages become rows"`
 	Scans           dict[scanDoc]   `key:"scans" keys:"job" doc:"parallel reads of a table, by name"`

@@ -93,7 +93,8 @@ func (r *replay) run(ctx context.Context) (err error) {
 	if r.reader, err = write.NewReplayer(p, mapping.ServiceLimits(), r.newIDs); err != nil {
 		return err
 	}
-	if err := r.connect(p); err != nil {
+	dialer, err := r.connect(p)
+	if err != nil {
 		return err
 	}
 	defer func() {
@@ -102,7 +103,11 @@ func (r *replay) run(ctx context.Context) (err error) {
 		err = errors.Join(err, r.writer.Close(ctx))
 	}()
 	project := cmp.Or(os.Getenv("PUBSUB_PROJECT"), os.Getenv("BIGTABLE_PROJECT"), p.Tables[0].Project)
-	client, err := pubsub.NewClient(ctx, project)
+	credentials, err := dialer.Credentials(pubSubEmulator, os.Getenv(pubSubEmulator))
+	if err != nil {
+		return err
+	}
+	client, err := pubsub.NewClient(ctx, project, credentials...)
 	if err != nil {
 		return fmt.Errorf("connecting to Pub/Sub: %w", err)
 	}
@@ -132,15 +137,15 @@ func (r *replay) load() (*pipeline.Pipeline, error) {
 	return p, nil
 }
 
-func (r *replay) connect(p *pipeline.Pipeline) error {
+func (r *replay) connect(p *pipeline.Pipeline) (*btrpc.Dialer, error) {
 	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
 		Emulator: os.Getenv(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "bigtable-functions",
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.writer, err = write.NewWriter(p, dialer, slog.New(telemetry.NewHandler(r.stderr, slog.LevelWarn, "")))
-	return err
+	return dialer, err
 }
 
 // since reads the flag: a time, or a duration before now; zero where it is empty.

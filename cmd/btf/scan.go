@@ -295,6 +295,19 @@ func (s *scanner) logger(level slog.Level) *slog.Logger {
 	}}))
 }
 
+// pubSubEmulator is the variable by which Google's clients find an emulator of Pub/Sub.
+const pubSubEmulator = "PUBSUB_EMULATOR_HOST"
+
+// newPubSub connects to the project of the pipeline's topics, with the credentials with
+// which Bigtable is read.
+func (s *scanner) newPubSub(ctx context.Context, p *pipeline.Pipeline) (*pubsub.Client, error) {
+	credentials, err := s.dialer.Credentials(pubSubEmulator, s.get(pubSubEmulator))
+	if err != nil {
+		return nil, err
+	}
+	return pubsub.NewClient(ctx, pubsubProject(p, s.get), credentials...)
+}
+
 // connectPubSub returns what connects to Pub/Sub once something needs it.
 func (s *scanner) connectPubSub(p *pipeline.Pipeline) func(context.Context) (*pubsub.Client, error) {
 	var client *pubsub.Client
@@ -306,7 +319,7 @@ func (s *scanner) connectPubSub(p *pipeline.Pipeline) func(context.Context) (*pu
 	})
 	return func(ctx context.Context) (_ *pubsub.Client, err error) {
 		if client == nil {
-			client, err = pubsub.NewClient(context.WithoutCancel(ctx), pubsubProject(p, s.get))
+			client, err = s.newPubSub(context.WithoutCancel(ctx), p)
 		}
 		return client, err
 	}

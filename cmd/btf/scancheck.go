@@ -7,8 +7,6 @@ import (
 	"os"
 	"slices"
 
-	"cloud.google.com/go/pubsub/v2"
-
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
@@ -111,9 +109,9 @@ func (s *scanner) connect(p *pipeline.Pipeline, scan *pipeline.Scan) error {
 		return err
 	}
 	if scan.OnFailure == pipeline.PolicyDeadLetter || s.to == "" && scan.To.PubSub != nil {
-		client, err := pubsub.NewClient(context.Background(), pubsubProject(p, s.get))
+		client, err := s.newPubSub(context.Background(), p)
 		if err != nil {
-			return unconnected(fmt.Errorf("connecting to Pub/Sub: %w", err), "PUBSUB_EMULATOR_HOST")
+			return unconnected(fmt.Errorf("connecting to Pub/Sub: %w", err), pubSubEmulator)
 		}
 		return client.Close()
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"google.golang.org/api/option"
 
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
@@ -28,9 +29,13 @@ import (
 type environment struct {
 	logger *slog.Logger
 	get    func(string) string
-	ledger ledger.Options    // zero: as deployed
-	certs  http.RoundTripper // for the keys with which Google signs tokens; nil: the network
+	ledger ledger.Options        // zero: as deployed
+	google []option.ClientOption // of clients of Pub/Sub and Firestore; nil: the network
+	certs  http.RoundTripper     // for the keys with which Google signs tokens; nil: the network
 }
+
+// pubSubEmulator is the variable by which Google's clients find an emulator of Pub/Sub.
+const pubSubEmulator = "PUBSUB_EMULATOR_HOST"
 
 // parts are the functions built and what they hold open.
 type parts struct {
@@ -178,7 +183,7 @@ func buildWrite(out *parts, loaded *lint.Loaded, env environment) (http.Handler,
 		Pipeline: p, Compiled: loaded.Write, Writer: w, Budget: write.Budget, Logger: env.logger, Now: time.Now,
 	}
 	gauges := write.Gauges{Writer: w.Stats}
-	publisher, err := buildDeadLetters(out, p, env)
+	publisher, err := buildDeadLetters(out, p, dialer, env)
 	if err != nil {
 		return nil, err
 	}
@@ -199,11 +204,11 @@ func buildWrite(out *parts, loaded *lint.Loaded, env environment) (http.Handler,
 }
 
 // buildDeadLetters connects to NAME-dead-letter where a policy needs it.
-func buildDeadLetters(out *parts, p *pipeline.Pipeline, env environment) (*deadletter.Publisher, error) {
+func buildDeadLetters(out *parts, p *pipeline.Pipeline, dialer *btrpc.Dialer, env environment) (*deadletter.Publisher, error) {
 	if p.Write.OnFailure != pipeline.PolicyDeadLetter && p.Write.OnUnmatched != pipeline.PolicyDeadLetter {
 		return nil, nil
 	}
-	client, err := connectPubSub(out, p, env)
+	client, err := connectPubSub(out, p, dialer, env)
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +217,9 @@ func buildDeadLetters(out *parts, p *pipeline.Pipeline, env environment) (*deadl
 	return publisher, nil
 }
 
-// connectPubSub connects to the project of the pipeline's topics.
-func connectPubSub(out *parts, p *pipeline.Pipeline, env environment) (*pubsub.Client, error) {
+// connectPubSub connects to the project of the pipeline's topics, with the credentials
+// of the dialer.
+func connectPubSub(out *parts, p *pipeline.Pipeline, dialer *btrpc.Dialer, env environment) (*pubsub.Client, error) {
 	project := env.get("PUBSUB_PROJECT")
 	if project == "" {
 		project = env.get("BIGTABLE_PROJECT")
@@ -221,7 +227,11 @@ func connectPubSub(out *parts, p *pipeline.Pipeline, env environment) (*pubsub.C
 	if project == "" {
 		project = p.Tables[0].Project
 	}
-	client, err := pubsub.NewClient(context.Background(), project)
+	credentials, err := dialer.Credentials(pubSubEmulator, env.get(pubSubEmulator))
+	if err != nil {
+		return nil, err
+	}
+	client, err := pubsub.NewClient(context.Background(), project, append(credentials, env.google...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Pub/Sub: %w", err)
 	}

@@ -28,18 +28,24 @@ func scanConfig(out *parts, p *pipeline.Pipeline, env environment) (scans.Config
 		return cfg, errors.New("LEDGER is not set: scans need firestore:PROJECT/DATABASE, as in firestore:my-project/(default), or file:PATH")
 	}
 	var err error
-	var closer func() error
-	if cfg.Ledger, closer, err = scans.OpenLedger(context.Background(), place, p.Name, env.ledger); err != nil {
-		return cfg, err
-	}
-	out.closers = append(out.closers, closer)
 	cfg.Dialer, err = btrpc.NewDialer(btrpc.DialConfig{
 		Emulator: env.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "bigtable-functions",
 	})
 	if err != nil {
 		return cfg, err
 	}
-	client, err := connectPubSub(out, p, env)
+	const firestoreEmulator = "FIRESTORE_EMULATOR_HOST"
+	credentials, err := cfg.Dialer.Credentials(firestoreEmulator, env.get(firestoreEmulator))
+	if err != nil {
+		return cfg, err
+	}
+	var closer func() error
+	cfg.Ledger, closer, err = scans.OpenLedger(context.Background(), place, p.Name, env.ledger, append(credentials, env.google...)...)
+	if err != nil {
+		return cfg, err
+	}
+	out.closers = append(out.closers, closer)
+	client, err := connectPubSub(out, p, cfg.Dialer, env)
 	cfg.PubSub = func(context.Context) (*pubsub.Client, error) { return client, nil }
 	return cfg, err
 }

@@ -27,6 +27,7 @@ const (
 	adminEndpoint = "bigtableadmin.googleapis.com:443"
 	dataScope     = "https://www.googleapis.com/auth/bigtable.data"
 	adminScope    = "https://www.googleapis.com/auth/bigtable.admin"
+	cloudScope    = "https://www.googleapis.com/auth/cloud-platform" // of a key file, which serves all clients
 
 	maxMessage = 256 << 20 // what the service and its own clients accept
 
@@ -103,12 +104,25 @@ func readCredentials(path string) (*auth.Credentials, error) {
 		return nil, errCredentialsParse
 	}
 	creds, err := credentials.NewCredentialsFromJSON(file.Type, b, &credentials.DetectOptions{
-		Scopes: []string{dataScope, adminScope}, UseSelfSignedJWT: true,
+		Scopes: []string{cloudScope}, UseSelfSignedJWT: true,
 	})
 	if err != nil {
 		return nil, errCredentialsParse
 	}
 	return creds, nil
+}
+
+// Credentials returns what makes another Google client, as one of Pub/Sub, use the
+// credentials file: nothing where there is none. emulator is the value of the variable
+// that names an emulator of that service, beside which a file is refused.
+func (d *Dialer) Credentials(variable, emulator string) ([]option.ClientOption, error) {
+	if d.credentials == nil {
+		return nil, nil
+	}
+	if emulator != "" {
+		return nil, fmt.Errorf("credentialsFile and %s are both set: an emulator takes no credentials", variable)
+	}
+	return []option.ClientOption{option.WithAuthCredentials(d.credentials)}, nil
 }
 
 // Data connects to the data service. ctx must live as long as the connection does.
@@ -122,14 +136,14 @@ func (d *Dialer) Admin(ctx context.Context) (Conn, error) {
 	return d.dial(ctx, adminEndpoint, adminScope, 1)
 }
 
-func (d *Dialer) dial(ctx context.Context, endpoint, scope string, pool int) (Conn, error) {
+func (d *Dialer) dial(ctx context.Context, endpoint, scope string, pool int, extra ...grpc.DialOption) (Conn, error) {
 	if d.emulator != "" {
 		return d.dialEmulator()
 	}
 	opts := []option.ClientOption{
 		option.WithEndpoint(endpoint), option.WithScopes(scope), option.WithGRPCConnectionPool(pool),
 	}
-	opts = append(opts, d.clientOptions()...)
+	opts = append(opts, d.clientOptions(extra...)...)
 	conn, err := apigrpc.DialPool(ctx, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", endpoint, err)

@@ -1,12 +1,6 @@
 package btrpc
 
 import (
-	"context"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/json"
-	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +9,8 @@ import (
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 )
 
 func TestAnEmulatorIsReachedWithOrWithoutAScheme(t *testing.T) {
@@ -77,27 +73,12 @@ func TestACredentialsFileIsNeverQuoted(t *testing.T) {
 	}
 }
 
+// Whoever connects, does so as the service account of the file, which is read once.
+//
 // covers: CRED-02, CRED-03, CRED-06
 func TestOneCredentialsFileServesDataAndAdministration(t *testing.T) {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := json.Marshal(map[string]string{
-		"type": "service_account", "project_id": "p", "private_key_id": "1", "client_email": "a@p.iam.gserviceaccount.com",
-		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "token_uri": "https://oauth2.googleapis.com/token",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "key.json")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	google := functest.NewGoogle(t)
+	path := functest.KeyFile(t, "file@p.iam.gserviceaccount.com")
 	d, err := NewDialer(DialConfig{CredentialsFile: path, Pool: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -105,13 +86,46 @@ func TestOneCredentialsFileServesDataAndAdministration(t *testing.T) {
 	if err := os.Remove(path); err != nil { // it was read
 		t.Fatal(err)
 	}
-	for name, dial := range map[string]func(context.Context) (Conn, error){"data": d.Data, "admin": d.Admin} {
-		conn, err := dial(t.Context())
+	for method, scope := range map[string]string{"MutateRow": dataScope, "CreateTable": adminScope} {
+		conn, err := d.dial(t.Context(), google.Addr, scope, 1, google.Trust)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("%s: %v", method, err)
+		}
+		google.Call(t.Context(), conn, "/any.Service/"+method)
+		if got := google.Caller(method); got != "file@p.iam.gserviceaccount.com" {
+			t.Errorf("%s was called by %q", method, got)
 		}
 		if err := conn.Close(); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
+
+// Without a file the credentials are those of the environment.
+//
+// covers: CRED-01
+func TestApplicationDefaultCredentialsAreTheDefault(t *testing.T) {
+	google := functest.NewGoogle(t)
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", functest.KeyFile(t, "default@p.iam.gserviceaccount.com"))
+	for _, file := range []string{"", functest.KeyFile(t, "file@p.iam.gserviceaccount.com")} {
+		d, err := NewDialer(DialConfig{CredentialsFile: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := d.dial(t.Context(), google.Addr, dataScope, 1, google.Trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		google.Call(t.Context(), conn, "/any.Service/MutateRow")
+		want := "default@p.iam.gserviceaccount.com"
+		if file != "" {
+			want = "file@p.iam.gserviceaccount.com"
+		}
+		if got := google.Caller("MutateRow"); got != want {
+			t.Errorf("called by %q, want %q", got, want)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -121,5 +135,12 @@ func TestCredentialsBesideAnEmulatorAreRefused(t *testing.T) {
 	_, err := NewDialer(DialConfig{CredentialsFile: "/nowhere/key.json", Emulator: "localhost:1"})
 	if err == nil || !strings.Contains(err.Error(), EmulatorVariable) || strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("%v", err)
+	}
+	d, err := NewDialer(DialConfig{CredentialsFile: functest.KeyFile(t, "a@b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Credentials("PUBSUB_EMULATOR_HOST", "localhost:1"); err == nil || !strings.Contains(err.Error(), "PUBSUB_EMULATOR_HOST") {
+		t.Errorf("beside an emulator of Pub/Sub: %v", err)
 	}
 }
