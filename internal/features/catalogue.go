@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,11 +23,30 @@ type section struct {
 	Rows  []row
 }
 
+// isReason reports whether a reason is of a kind, and says more than it.
+func isReason(reason string) bool {
+	return slices.ContainsFunc(reasons, func(kind string) bool { return strings.HasPrefix(reason, kind) && reason != kind })
+}
+
 // row is one feature of the reference system.
 type row struct {
 	ID, Title string
-	Reason    string // why no test answers it; empty: a test does, or it is open
+	// Exact says what differs from the reference in numbers or form, of a row that a
+	// test answers or is to answer; "as the reference" where nothing does.
+	Exact string
+	// Reason says why no test answers it, and begins with one of the reasons.
+	Reason string
 }
+
+// reasons are how a reason begins: what is to come, what will not, and what is answered
+// otherwise than by a test.
+var reasons = []string{next, notApplicable, elsewhere}
+
+const (
+	next          = "next: "
+	notApplicable = "not applicable: "
+	elsewhere     = "elsewhere: "
+)
 
 // issue is one row of the public-issue table.
 type issue struct {
@@ -72,6 +92,8 @@ func loadCatalogue(root fs.FS) (catalogue, error) {
 			errs = append(errs, fmt.Errorf("%s: issue row %d is not in %s", catalogueFile, r.Row, issuesFile))
 		case r.Reason == "" || is.Reason != "":
 			errs = append(errs, fmt.Errorf("%s: issue row %d: want one reason", catalogueFile, r.Row))
+		case !isReason(r.Reason):
+			errs = append(errs, fmt.Errorf("%s: issue row %d: a reason begins with one of %q", catalogueFile, r.Row, reasons))
 		default:
 			is.Reason = r.Reason
 		}
@@ -112,6 +134,10 @@ func checkRows(c catalogue) (errs []error) {
 				errs = append(errs, fmt.Errorf("%s: %s has no title", catalogueFile, r.ID))
 			case seen[r.ID]:
 				errs = append(errs, fmt.Errorf("%s: %s stands twice", catalogueFile, r.ID))
+			case (r.Exact == "") == (r.Reason == ""):
+				errs = append(errs, fmt.Errorf("%s: %s: want either exact, what differs from the reference, or a reason for having no test", catalogueFile, r.ID))
+			case r.Reason != "" && !isReason(r.Reason):
+				errs = append(errs, fmt.Errorf("%s: %s: a reason begins with one of %q", catalogueFile, r.ID, reasons))
 			}
 			seen[r.ID] = true
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -22,16 +23,75 @@ func TestFeaturesPageIsCurrent(t *testing.T) {
 	}
 }
 
+// The list of the reference, id and title a line, is compared in full: no id is missing,
+// stands twice or has another title.
 func TestEveryRowOfTheReferenceIsHere(t *testing.T) {
 	c, err := loadCatalogue(os.DirFS(repository))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(c.rows()); n != 279 {
-		t.Errorf("%s has %d rows, the reference 279", catalogueFile, n)
+	list, err := os.ReadFile("testdata/reference.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := c.rows()
+	wanted := 0
+	for line := range strings.Lines(string(list)) {
+		id, title, _ := strings.Cut(strings.TrimSpace(line), " ")
+		wanted++
+		if r, there := rows[id]; !there || r.Title != title {
+			t.Errorf("%s has %q for %s, the reference %q", catalogueFile, r.Title, id, title)
+		}
+	}
+	listed := 0
+	for _, s := range c.Sections {
+		listed += len(s.Rows)
+	}
+	if wanted != 279 || listed != wanted {
+		t.Errorf("%s lists %d rows, the reference has %d, which are 279", catalogueFile, listed, wanted)
 	}
 	if n := len(c.Issues); n != 39 {
 		t.Errorf("%s has %d public issues, want 39", issuesFile, n)
+	}
+}
+
+// In each line of the page the kinds of answers add up to the rows, and the lines to
+// their sum.
+func TestTheCountsAddUp(t *testing.T) {
+	page, err := generate(os.DirFS(repository))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, counts, _ := strings.Cut(string(page), "|---|---|---|---|---|---|---|\n")
+	counts, _, _ = strings.Cut(counts, "\n\n")
+	var sum [6]int
+	sections := 0
+	for line := range strings.Lines(counts) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | ")
+		var n [6]int
+		for i := range n {
+			if _, err := fmt.Sscan(cells[i+1], &n[i]); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+		if n[0] != n[1]+n[2]+n[3]+n[4]+n[5] {
+			t.Errorf("%s: %d rows are %v", cells[0], n[0], n[1:])
+		}
+		switch cells[0] {
+		case "**the reference**":
+			if n != sum || n[0] != 279 {
+				t.Errorf("the sum says %v, the sections %v", n, sum)
+			}
+		case "Public issues":
+		default:
+			sections++
+			for i := range n {
+				sum[i] += n[i]
+			}
+		}
+	}
+	if sections != 13 {
+		t.Errorf("%d sections", sections)
 	}
 }
 
@@ -42,8 +102,8 @@ func repo() fstest.MapFS {
 sections:
   - title: Sink
     rows:
-      - {id: SNK-01, title: "a | b"}
-      - {id: SNK-02, title: Skip, reason: "not built yet: skipping"}
+      - {id: SNK-01, title: "a | b", exact: "5 | 6"}
+      - {id: SNK-02, title: Skip, reason: "next: skipping"}
 issues:
   - {row: 2, reason: "not applicable: nobody asks"}
 `),
@@ -85,12 +145,13 @@ func TestPageShowsTestsReasonsAndWhatIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`| SNK-01 | a \| b | [cbt.sh](../emulator/conformance/cbt.sh)<br>[w.TestOne](../internal/w/w_test.go) |`,
-		"| SNK-02 | Skip | not built yet: skipping |",
+		`| SNK-01 | a \| b | 5 \| 6 | [cbt.sh](../emulator/conformance/cbt.sh)<br>[w.TestOne](../internal/w/w_test.go) |`,
+		"| SNK-02 | Skip |  | next: skipping |",
 		"| 1 | go#611 | retried forever | [w.TestOne](../internal/w/w_test.go) |",
 		"| 2 | go#612 | slow | not applicable: nobody asks |",
-		"| Sink | 2 | 1 | 0 | 1 | 0 |",
-		"| **all** | 4 | 2 | 1 | 1 | 0 |",
+		"| Sink | 2 | 1 | 0 | 0 | 1 | 0 |",
+		"| **the reference** | 2 | 1 | 0 | 0 | 1 | 0 |",
+		"| Public issues | 2 | 1 | 0 | 1 | 0 | 0 |",
 	} {
 		if !strings.Contains(string(page), want+"\n") {
 			t.Errorf("the page lacks the line\n%s\nin\n%s", want, page)
@@ -105,7 +166,7 @@ func TestARowWithoutTestAndReasonIsOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`| SNK-01 | a \| b | *open* |`, "| Sink | 2 | 0 | 0 | 1 | 1 |"} {
+	for _, want := range []string{`| SNK-01 | a \| b | 5 \| 6 | *open* |`, "| Sink | 2 | 0 | 0 | 0 | 1 | 1 |"} {
 		if !strings.Contains(string(page), want+"\n") {
 			t.Errorf("the page lacks the line\n%s\nin\n%s", want, page)
 		}
@@ -145,13 +206,19 @@ func TestWrongLinesAreReportedWithTheirPlace(t *testing.T) {
 
 func TestAWrongCatalogueIsReported(t *testing.T) {
 	tests := []struct{ name, yaml, want string }{
-		{"twice", `sections: [{title: S, rows: [{id: SNK-01, title: a}, {id: SNK-01, title: b}]}]`, "SNK-01 stands twice"},
+		{"twice", `sections: [{title: S, rows: [{id: SNK-01, title: a, exact: e}, {id: SNK-01, title: b, exact: e}]}]`, "SNK-01 stands twice"},
 		{"no title", `sections: [{title: S, rows: [{id: SNK-01}]}]`, "SNK-01 has no title"},
 		{"bad id", `sections: [{title: S, rows: [{id: snk-1, title: a}]}]`, `id "snk-1" is not of the form ABC-12`},
+		{"neither exact nor a reason", `sections: [{title: S, rows: [{id: SNK-01, title: a}]}]`, "SNK-01: want either exact"},
+		{"an empty exact", `sections: [{title: S, rows: [{id: SNK-01, title: a, exact: ""}]}]`, "SNK-01: want either exact"},
+		{"both", `sections: [{title: S, rows: [{id: SNK-01, title: a, exact: e, reason: "next: x"}]}]`, "SNK-01: want either exact"},
+		{"a reason of no kind", `sections: [{title: S, rows: [{id: SNK-01, title: a, reason: because}]}]`, "SNK-01: a reason begins with"},
+		{"a kind alone", `sections: [{title: S, rows: [{id: SNK-01, title: a, reason: "next: "}]}]`, "SNK-01: a reason begins with"},
 		{"misspelt key", `sections: [{title: S, rows: [{id: SNK-01, title: a, reson: b}]}]`, "reson"},
 		{"unknown issue", `issues: [{row: 7, reason: x}]`, "issue row 7 is not in " + issuesFile},
 		{"issue without a reason", `issues: [{row: 1}]`, "issue row 1: want one reason"},
-		{"issue twice", `issues: [{row: 1, reason: x}, {row: 1, reason: y}]`, "issue row 1: want one reason"},
+		{"issue with a reason of no kind", `issues: [{row: 1, reason: x}]`, "issue row 1: a reason begins with"},
+		{"issue twice", `issues: [{row: 1, reason: "next: x"}, {row: 1, reason: "next: y"}]`, "issue row 1: want one reason"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
