@@ -245,7 +245,7 @@ func (r *replay) apply(ctx context.Context, x *write.Replay) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, replayApply)
 	defer cancel()
-	return firstOf(append(r.writer.Apply(ctx, x.Entries()), x.Refused...))
+	return firstOf(append([]error{x.Apply(ctx, r.writer)}, x.Refused...))
 }
 
 // firstOf stands for all errors by the first and the number of others; nil for none.

@@ -4,77 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
-
-// apply applies rows and returns those that can never be written. Rows of one key go by
-// their turns. An error means that something is not known to be applied.
-func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) ([]failure, error) {
-	var failures []failure
-	for turn := 0; len(rows) > 0; turn++ {
-		now, later := cutTurn(rows, turn)
-		failed, err := f.applyTurn(ctx, d, now)
-		if err != nil {
-			return nil, err
-		}
-		failures, rows = append(failures, failed...), later
-	}
-	return failures, nil
-}
-
-// cutTurn parts the rows whose turn it is from those that come later.
-func cutTurn(rows []*mapping.Row, turn int) (now, later []*mapping.Row) {
-	first := slices.IndexFunc(rows, func(r *mapping.Row) bool { return r.Turn > turn })
-	if first < 0 {
-		return rows, nil
-	}
-	now = append(now, rows[:first]...)
-	for _, r := range rows[first:] {
-		if r.Turn > turn {
-			later = append(later, r)
-		} else {
-			now = append(now, r)
-		}
-	}
-	return now, later
-}
-
-// applyTurn applies rows. A rejected one that several records made is taken apart, so
-// that only the guilty one fails.
-func (f *function) applyTurn(ctx context.Context, d *delivery, rows []*mapping.Row) ([]failure, error) {
-	if len(rows) == 0 {
-		return nil, nil
-	}
-	rejected, err := f.send(ctx, d, rows)
-	if err != nil || len(rejected) == 0 {
-		return nil, err
-	}
-	var failures []failure
-	var parts []*mapping.Row
-	for _, r := range rejected {
-		if len(r.row.Parts) == 1 {
-			failures = append(failures, f.refusedRow(d, r))
-			continue
-		}
-		parts = append(parts, r.row.Split(f.cfg.Now())...)
-	}
-	if len(parts) == 0 {
-		return failures, nil
-	}
-	guilty, err := f.send(ctx, d, parts)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range guilty {
-		failures = append(failures, f.refusedRow(d, r))
-	}
-	return failures, nil
-}
 
 // rejectedRow is a row with the service's verdict on it.
 type rejectedRow struct {
@@ -82,35 +18,254 @@ type rejectedRow struct {
 	reason *retry.Rejected
 }
 
-func (f *function) send(ctx context.Context, d *delivery, rows []*mapping.Row) ([]rejectedRow, error) {
-	entries := make([]writer.Entry, len(rows))
-	for i, r := range rows {
-		d.summary.table(r.Schema.Name).Sent++
-		entries[i] = writer.Entry{Table: r.Table, Row: r.Entry, Unless: r.Unless}
-	}
-	var rejected []rejectedRow
-	var first error
-	unknown := 0
-	for i, err := range f.cfg.Writer.Apply(ctx, entries) {
-		var verdict *retry.Rejected
-		switch {
-		case err == nil:
-			d.summary.Applied++
-		case errors.As(err, &verdict):
-			rejected = append(rejected, rejectedRow{rows[i], verdict})
-		default:
-			unknown++
-			if first == nil {
-				first = err
+// applying applies rows and guarantees that each is settled once: applied, rejected by the
+// service alone, or needless because its contribution was applied before. The rows of one
+// key go in their order, as many in a request as may go together; what is rejected together
+// is taken apart until the guilty row or record stands alone.
+type applying struct {
+	writer   Applier
+	maxBytes int // of what goes together; a larger row goes alone
+	// counted are the tokens of contributions that are applied, of those that more than
+	// one record of the message may bring.
+	counted map[string]struct{}
+
+	applied  int
+	rejected []rejectedRow
+}
+
+// lane is what is left to apply to one row key, in order. What is in different segments
+// does not go together.
+type lane struct {
+	segments [][]*mapping.Row
+}
+
+// apply settles rows. An error means that something is not known to be applied.
+func (a *applying) apply(ctx context.Context, rows []*mapping.Row) error {
+	lanes := lanesOf(rows)
+	for {
+		round := newRound(len(lanes))
+		left := lanes[:0]
+		for _, l := range lanes {
+			if head := a.head(l); len(head) > 0 {
+				round.add(l, head)
+				left = append(left, l)
 			}
 		}
-	}
-	if first != nil {
-		err := fmt.Errorf("applying %d rows, %d not known to be applied: %w", len(rows), unknown, first)
-		if errors.Is(first, writer.ErrNotAdmitted) {
-			err = errors.Join(push.ErrOverloaded, err)
+		if lanes = left; len(lanes) == 0 {
+			return nil
 		}
-		return nil, err
+		if err := a.send(ctx, round); err != nil {
+			return err
+		}
 	}
-	return rejected, nil
+}
+
+// lanesOf parts rows by their keys. The order of keys is that of their first rows.
+func lanesOf(rows []*mapping.Row) []*lane {
+	type key struct {
+		table pipeline.TableRef
+		row   string
+	}
+	all, segments := make([]lane, len(rows)), make([][]*mapping.Row, len(rows))
+	lanes := make([]*lane, 0, len(rows))
+	at := make(map[key]*lane, len(rows))
+	for i, r := range rows {
+		k := key{r.Table, string(r.Entry.RowKey)}
+		if l := at[k]; l != nil {
+			l.segments[0] = append(l.segments[0], r)
+			continue
+		}
+		l := &all[i]
+		l.segments = segments[i : i+1 : i+1]
+		l.segments[0] = rows[i : i+1 : i+1]
+		at[k] = l
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
+// head returns the rows of the lane that go next, together. Contributions that are applied
+// already are passed over.
+func (a *applying) head(l *lane) []*mapping.Row {
+	for len(l.segments) > 0 {
+		s := l.segments[0]
+		for len(s) > 0 && a.isCounted(s[0]) {
+			a.applied++
+			s = s[1:]
+		}
+		if len(s) > 0 {
+			l.segments[0] = s
+			return s[:a.together(s)]
+		}
+		l.segments = l.segments[1:]
+	}
+	return nil
+}
+
+func (a *applying) isCounted(r *mapping.Row) bool {
+	if !r.Shared {
+		return false
+	}
+	_, is := a.counted[string(r.Token())]
+	return is
+}
+
+// together returns how many of the first rows go together: conditional ones as long as one
+// condition has room for all of their markers, commuting ones in any number, else one. No
+// two of them are one contribution.
+func (a *applying) together(rows []*mapping.Row) int {
+	first := rows[0]
+	packs, commutes := packable(first), first.Commutes()
+	if !packs && !commutes {
+		return 1
+	}
+	var p pack
+	tokens := map[string]bool{}
+	for n, r := range rows {
+		token := string(r.Token())
+		if tokens[token] || packs && !p.takes(r, a.maxBytes) || commutes && !r.Commutes() {
+			return max(n, 1)
+		}
+		tokens[token] = true
+	}
+	return len(rows)
+}
+
+// round is what is sent at once: some rows of each lane.
+type round struct {
+	lanes   []*lane
+	heads   [][]*mapping.Row
+	entries []writer.Entry
+	first   []int // of each lane, its first entry
+}
+
+func newRound(lanes int) *round {
+	return &round{lanes: make([]*lane, 0, lanes), heads: make([][]*mapping.Row, 0, lanes), entries: make([]writer.Entry, 0, lanes), first: make([]int, 0, lanes)}
+}
+
+func (r *round) add(l *lane, head []*mapping.Row) {
+	r.lanes, r.heads, r.first = append(r.lanes, l), append(r.heads, head), append(r.first, len(r.entries))
+	if len(head) > 1 && packable(head[0]) {
+		r.entries = append(r.entries, packed(head))
+		return
+	}
+	for _, row := range head {
+		r.entries = append(r.entries, writer.Entry{Table: row.Table, Row: row.Entry, Unless: row.Unless, Unordered: len(head) > 1})
+	}
+}
+
+// send sends a round and takes what is settled out of its lanes.
+func (a *applying) send(ctx context.Context, r *round) error {
+	outcomes := a.writer.Apply(ctx, r.entries)
+	unknown := 0
+	var first error
+	for i, l := range r.lanes {
+		head := r.heads[i]
+		n := len(head)
+		if n > 1 && packable(head[0]) {
+			n = 1
+		}
+		for _, err := range outcomes[r.first[i] : r.first[i]+n] {
+			if !settles(err) {
+				if unknown++; first == nil {
+					first = err
+				}
+			}
+		}
+		if first == nil {
+			a.settle(l, head, outcomes[r.first[i]:r.first[i]+n])
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	err := fmt.Errorf("applying %d rows, %d not known to be applied: %w", len(r.entries), unknown, first)
+	if errors.Is(first, writer.ErrNotAdmitted) {
+		err = errors.Join(push.ErrOverloaded, err)
+	}
+	return err
+}
+
+// settles reports whether an outcome says what has become of an entry.
+func settles(err error) bool {
+	var verdict *retry.Rejected
+	var present *writer.Present
+	return err == nil || errors.As(err, &verdict) || errors.As(err, &present)
+}
+
+// settle takes head, with these outcomes, out of its lane, or puts back in pieces what is
+// to be sent again.
+func (a *applying) settle(l *lane, head []*mapping.Row, outcomes []error) {
+	rest := l.segments[0][len(head):]
+	l.segments = l.segments[1:]
+	if len(rest) > 0 {
+		l.before(rest)
+	}
+	if len(outcomes) == len(head) {
+		for i := len(head) - 1; i >= 0; i-- { // what is put back stands in order
+			a.settleRow(l, head[i], outcomes[i])
+		}
+		return
+	}
+	var present *writer.Present
+	switch {
+	case outcomes[0] == nil:
+		for _, r := range head {
+			a.isApplied(r)
+		}
+	case errors.As(outcomes[0], &present):
+		if left := a.without(head, present.Qualifiers); len(left) > 0 {
+			l.before(left)
+		}
+	default: // rejected together
+		l.before(head[len(head)/2:])
+		l.before(head[:len(head)/2])
+	}
+}
+
+// settleRow settles a row with an entry of its own.
+func (a *applying) settleRow(l *lane, r *mapping.Row, outcome error) {
+	var verdict *retry.Rejected
+	switch {
+	case !errors.As(outcome, &verdict):
+		a.isApplied(r)
+	case len(r.Parts) > 1:
+		first, last := r.Halves()
+		l.before([]*mapping.Row{last})
+		l.before([]*mapping.Row{first})
+	default:
+		a.rejected = append(a.rejected, rejectedRow{r, verdict})
+	}
+}
+
+// before puts a segment before all others of the lane.
+func (l *lane) before(rows []*mapping.Row) {
+	l.segments = append([][]*mapping.Row{rows}, l.segments...)
+}
+
+func (a *applying) isApplied(r *mapping.Row) {
+	a.applied++
+	if r.Shared {
+		if a.counted == nil {
+			a.counted = map[string]struct{}{}
+		}
+		a.counted[string(r.Token())] = struct{}{}
+	}
+}
+
+// without counts the rows whose markers are there as applied and returns the others.
+func (a *applying) without(rows []*mapping.Row, markers []string) []*mapping.Row {
+	there := make(map[string]bool, len(markers))
+	for _, m := range markers {
+		there[m] = true
+	}
+	var left []*mapping.Row
+	for _, r := range rows {
+		if there[string(r.Token())] {
+			a.isApplied(r)
+		} else {
+			left = append(left, r)
+		}
+	}
+	return left
 }

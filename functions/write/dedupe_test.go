@@ -74,24 +74,41 @@ func (h *house) sums(table string) map[string]int64 {
 	return out
 }
 
-// Records of one message that count into one row under one id are one contribution. The
-// service takes a token once: the parts of an entry that it refuses go under their own.
+// Records of one message under one explicit id are one contribution: the first that can be
+// written counts, once, however often the message is delivered. One that is refused leaves
+// its place to the next.
 //
 // covers: FAIL-10, FAIL-11
-func TestANeighbourOfARefusedAddIsCountedOnce(t *testing.T) {
-	h := newHouse(t, countersFile("window", "int(event.delta)"), counterFamilies(), func(h *house) { h.service.CellBytes = 1000 })
+func TestRecordsOfOneExplicitIDCountOnce(t *testing.T) {
 	const at = `"at":"2026-08-30T10:15:30Z","counter":"c","id":"one"`
-	event := []byte(`{` + at + `,"delta":1}` + "\n" + `{` + at + `,"delta":2,"note":"` + strings.Repeat("x", 2000) + `"}` + "\n" + `{` + at + `,"delta":4}`)
-	for range 3 {
-		if status := h.deliver("m-1", event); status != 204 {
-			t.Fatalf("%d\n%s", status, h.log)
+	bad := `{` + at + `,"delta":7,"note":"` + strings.Repeat("x", 2000) + `"}`
+	unmapped := `{` + at + `,"delta":"much"}`
+	good := `{` + at + `,"delta":7}`
+	for _, dedupe := range []string{"window", "marker"} {
+		for name, c := range map[string]struct {
+			events  []string
+			want    int64
+			letters int
+		}{
+			"two good":         {[]string{good, good}, 7, 0},
+			"a bad one first":  {[]string{bad, good, good}, 7, 1},
+			"a bad one behind": {[]string{good, bad}, 7, 0},
+			"unmapped first":   {[]string{unmapped, good}, 7, 1},
+			"only bad ones":    {[]string{bad, bad}, 0, 2},
+		} {
+			h := newHouse(t, countersFile(dedupe, "int(event.delta)"), counterFamilies(), func(h *house) { h.service.CellBytes = 1000 })
+			for delivery := range 2 {
+				if status := h.deliver("m-1", []byte(strings.Join(c.events, "\n"))); status != 204 {
+					t.Fatalf("%s, %s: %d\n%s", dedupe, name, status, h.log)
+				}
+				if delivery == 0 && len(h.letters.letters) != c.letters {
+					t.Errorf("%s, %s: %d letters, want %d", dedupe, name, len(h.letters.letters), c.letters)
+				}
+			}
+			if got := h.sums("counters")["c"]; got != c.want {
+				t.Errorf("%s, %s: the sum is %d, want %d", dedupe, name, got, c.want)
+			}
 		}
-	}
-	if got := h.sums("counters")["c"]; got != 5 {
-		t.Errorf("the sum is %d, want 5", got)
-	}
-	if len(h.letters.letters) != 3 {
-		t.Errorf("%d letters of three deliveries, want one each", len(h.letters.letters))
 	}
 }
 

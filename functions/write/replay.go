@@ -1,6 +1,7 @@
 package write
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,6 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
-	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -71,7 +71,7 @@ type Replay struct {
 	Letter deadletter.Letter
 	// Since is when it was given up.
 	Since time.Time
-	// Rows are to be applied in one Apply call.
+	// Rows are those that Apply applies.
 	Rows []*mapping.Row
 	// Tables are the names in the pipeline file of the tables that it is for.
 	Tables []string
@@ -79,15 +79,24 @@ type Replay struct {
 	Skipped int
 	// Refused says why records of it can still not be written. They quote no data.
 	Refused []error
+
+	first, last []*mapping.Row // the last go once the first are applied
+	maxBytes    int            // of what goes in one request
 }
 
-// Entries are those of the rows.
-func (r *Replay) Entries() []writer.Entry {
-	out := make([]writer.Entry, len(r.Rows))
-	for i, row := range r.Rows {
-		out[i] = writer.Entry{Table: row.Table, Row: row.Entry, Unless: row.Unless}
+// Apply applies the rows, as the function does. An error means that one of them was refused, or is not known to be applied: the
+// message is to be kept.
+func (r *Replay) Apply(ctx context.Context, w Applier) error {
+	a := applying{writer: w, maxBytes: r.maxBytes}
+	for _, rows := range [][]*mapping.Row{r.first, r.last} {
+		if err := a.apply(ctx, rows); err != nil {
+			return err
+		}
+		if n := len(a.rejected); n > 0 {
+			return fmt.Errorf("%d rows are refused, the first: %w", n, a.rejected[0].reason)
+		}
 	}
-	return out
+	return nil
 }
 
 // Read reads a message of the subscription NAME-dead-letter or NAME-undelivered. now is the
@@ -107,7 +116,7 @@ func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
 	if err != nil {
 		return &Replay{Since: m.PublishTime}, err
 	}
-	out := &Replay{Letter: letter, Since: letter.Time}
+	out := &Replay{Letter: letter, Since: letter.Time, maxBytes: r.maxBytes()}
 	switch letter.Kind {
 	case deadletter.KindEntry, deadletter.KindCheckAndMutate:
 		return out, r.entry(out)
@@ -118,6 +127,8 @@ func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
 	}
 	return out, fmt.Errorf("a dead letter of kind %s is not one of write", letter.Kind)
 }
+
+func (r *Replayer) maxBytes() int { return int(r.p.Write.Limits.Batch.MaxBytes) }
 
 // moved reports whether Pub/Sub has moved the message, which it says in attributes of its own.
 func moved(attributes map[string]string) bool {
@@ -143,7 +154,7 @@ func (r *Replayer) entry(out *Replay) error {
 	if err != nil {
 		return err
 	}
-	out.Rows = []*mapping.Row{row}
+	out.Rows, out.first = []*mapping.Row{row}, []*mapping.Row{row}
 	return nil
 }
 
@@ -195,7 +206,7 @@ func (r *Replayer) only(name string, out *Replay) (*mapping.Write, error) {
 
 // undelivered maps a message that Pub/Sub gave up on, at its own publish time.
 func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) {
-	out := &Replay{Since: m.PublishTime, Letter: deadletter.Letter{MessageID: m.ID, Data: m.Data}}
+	out := &Replay{Since: m.PublishTime, Letter: deadletter.Letter{MessageID: m.ID, Data: m.Data}, maxBytes: r.maxBytes()}
 	published := m.Attributes[movedPublishTime]
 	if published == "" {
 		return out, fmt.Errorf("neither a dead letter nor a message that Pub/Sub moved: it has no attribute %s", movedPublishTime)
@@ -237,7 +248,7 @@ func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, re
 		place = out.Letter.Origin.Place
 	}
 	result := w.MapAt(message, records, now, place)
-	out.Rows = slices.Concat(result.Rows, result.Last)
+	out.Rows, out.first, out.last = slices.Concat(result.Rows, result.Last), result.Rows, result.Last
 	out.Skipped = result.Skipped
 	for _, x := range result.Rejected {
 		out.Refused = append(out.Refused, x)

@@ -246,14 +246,18 @@ func TestTheWholeVocabularyIsWritten(t *testing.T) {
 	step(`"row":1`, nil)
 }
 
-// A row of which nothing is left to write, or without a key, is the record's failure.
+// A row without a key is the record's failure. A record that sets nothing is none: it
+// writes nothing.
 //
 // covers: FAIL-15
-func TestAnEmptyRowIsARecordsFailure(t *testing.T) {
-	for _, event := range []string{`"id":"r"`, `"id":"","a":"1"`, `"id":null,"a":"1"`} {
+func TestARowWithoutAKeyIsARecordsFailure(t *testing.T) {
+	for event, want := range map[string]int{`"id":"r"`: 204, `"id":"","a":"1"`: 503, `"id":null,"a":"1"`: 503} {
 		h := newHouse(t, vocabularyFile, counterFamilies(), nil)
-		if status := h.deliver("m", []byte(`{"at":"2026-08-30T10:15:30Z",`+event+`}`)); status != 503 {
-			t.Errorf("%s: %d", event, status)
+		if status := h.deliver("m", []byte(`{"at":"2026-08-30T10:15:30Z",`+event+`}`)); status != want {
+			t.Errorf("%s: %d, want %d", event, status, want)
+		}
+		if rows := h.rows("counters"); len(rows) != 0 {
+			t.Errorf("%s: %q", event, rows)
 		}
 	}
 }

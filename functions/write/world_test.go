@@ -407,5 +407,5 @@ func (w *world) replayOne(r *write.Replayer, bt *writer.Writer, m *push.Message)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	return errors.Join(errors.Join(x.Refused...), errors.Join(bt.Apply(ctx, x.Entries())...))
+	return errors.Join(errors.Join(x.Refused...), x.Apply(ctx, bt))
 }

@@ -93,6 +93,7 @@ type delivery struct {
 	before  int             // records of the steps before
 	refused refusals
 	post    post
+	counted map[string]struct{} // see applying
 	summary Summary
 	notes   int // failures logged
 }
@@ -206,6 +207,26 @@ func (f *function) finish(ctx context.Context, d *delivery) error {
 		return err
 	}
 	return d.refused.err()
+}
+
+// apply applies rows and returns those that can never be written. An error means that
+// something is not known to be applied.
+func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) ([]failure, error) {
+	for _, r := range rows {
+		d.summary.table(r.Schema.Name).Sent++
+	}
+	a := applying{writer: f.cfg.Writer, maxBytes: int(f.cfg.Pipeline.Write.Limits.Batch.MaxBytes), counted: d.counted}
+	err := a.apply(ctx, rows)
+	d.counted = a.counted
+	d.summary.Applied += a.applied
+	if err != nil {
+		return nil, err
+	}
+	var failures []failure
+	for _, r := range a.rejected {
+		failures = append(failures, f.refusedRow(d, r))
+	}
+	return failures, nil
 }
 
 func message(m *push.Message) *expr.Message {

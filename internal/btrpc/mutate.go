@@ -26,6 +26,8 @@ type End struct {
 	Answered bool
 	// Cookies are routing cookies to hand to the next attempt at what failed.
 	Cookies metadata.MD
+	// Matched: the condition of MutateUnless yielded a cell, and nothing was applied.
+	Matched bool
 	// RateLimit is the last the service sent; nil where it sent none.
 	RateLimit *RateLimit
 }
@@ -99,12 +101,13 @@ func fail(end End, err error, errs []error) End {
 func (t *Table) MutateUnless(ctx context.Context, cc grpc.ClientConnInterface, row *bigtablepb.MutateRowsRequest_Entry, unless *bigtablepb.RowFilter, cookies metadata.MD) End {
 	ctx = metadata.NewOutgoingContext(ctx, t.outgoing(cookies))
 	var header, trailer metadata.MD
+	res := new(bigtablepb.CheckAndMutateRowResponse)
 	err := cc.Invoke(ctx, bigtablepb.Bigtable_CheckAndMutateRow_FullMethodName, t.CheckAndMutate(row, unless),
-		new(bigtablepb.CheckAndMutateRowResponse), grpc.Header(&header), grpc.Trailer(&trailer))
+		res, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {
 		return End{Err: err, Cookies: cookiesOf(header, trailer)}
 	}
-	return End{Answered: true}
+	return End{Answered: true, Matched: res.GetPredicateMatched()}
 }
 
 // CheckAndMutate is the request that MutateUnless sends.

@@ -98,11 +98,17 @@ func (s *Session) apply(i int, m *mapping) (bool, error) {
 	}
 	s.made = s.made[:0]
 	if m.forEach == nil {
-		if err := s.row(m); err != nil {
+		if err := s.row(i, m); err != nil {
 			return true, err
 		}
-	} else if err := s.each(m); err != nil {
+	} else if err := s.each(i, m); err != nil {
 		return true, err
+	}
+	s.gather()
+	for k := range s.made {
+		if err := s.w.limits.check(&s.made[k], m.src.Dedupe == pipeline.DedupeMarker); err != nil {
+			return true, &placedError{"mutations", err}
+		}
 	}
 	for k := range s.made {
 		s.merge(i, m, &s.made[k])
@@ -110,22 +116,22 @@ func (s *Session) apply(i int, m *mapping) (bool, error) {
 	return true, nil
 }
 
-func (s *Session) each(m *mapping) error {
+func (s *Session) each(i int, m *mapping) error {
 	items, err := m.forEach.Eval(&s.vars)
 	if err != nil {
 		return err
 	}
 	for _, item := range items.([]any) {
 		s.vars.Item = item
-		if err := s.row(m); err != nil {
+		if err := s.row(i, m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// row makes one row of the variables at hand.
-func (s *Session) row(m *mapping) error {
+// row makes one row of the variables at hand, which are those of record i.
+func (s *Session) row(i int, m *mapping) error {
 	table, err := s.table(m)
 	if err != nil {
 		return err
@@ -139,17 +145,14 @@ func (s *Session) row(m *mapping) error {
 		return err
 	}
 	r := made{table: table, key: key, bytes: len(key)}
-	if r.token, err = s.token(m, table, key); err != nil {
+	if r.token, err = s.token(i, m, table, key); err != nil {
 		return err
 	}
 	if err := s.mutations(m, micros, &r); err != nil {
 		return err
 	}
-	if len(r.mutations) == 0 {
-		return &placedError{"mutations", errors.New("no mutation is left to apply")}
-	}
-	if err := s.w.limits.check(&r, m.src.Dedupe == pipeline.DedupeMarker); err != nil {
-		return &placedError{"mutations", err}
+	if len(r.mutations) == 0 { // every value is absent, or every mutation's when says no
+		return nil
 	}
 	s.made = append(s.made, r)
 	return nil

@@ -61,7 +61,9 @@ func (w *Write) Entry(e *record.Entry) (*Row, error) {
 			return nil, errors.New("its condition is on no column of a family that the table declares")
 		}
 	}
-	return &Row{Table: ref, Schema: schema, Entry: e.Row, Unless: e.Unless, bytes: size}, nil
+	row := &Row{Table: ref, Schema: schema, Entry: e.Row, Unless: e.Unless, bytes: size}
+	row.Shared = row.Token() != nil
+	return row, nil
 }
 
 // Table finds the file's table of a full resource name, which an entry that was made

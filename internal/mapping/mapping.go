@@ -2,11 +2,12 @@
 // pipeline file describes: each record and mapping yields all of its rows or one
 // rejection, a rejection never touches other records, and what the service would
 // refuse is refused here. Records of one row are merged into one atomic entry, in
-// record order. Everything is decided by the record, its message and the file: a
-// second delivery makes the same rows.
+// record order, but under dedupe each keeps an entry of its own. Everything is decided by
+// the record, its message and the file: a second delivery makes the same rows.
 package mapping
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
@@ -99,18 +101,22 @@ func (r *Rejection) Error() string {
 // Unwrap returns the reason.
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// Row is one entry to apply. Rows of one row key must be applied in the order of their
-// turns, each awaited before the next.
+// Row is one entry to apply. Rows of one row key must be applied in their order, each
+// awaited before the next, but see Commutes.
+//
+// Under dedupe a row is one contribution: what one record brings to one row through one
+// mapping, applied once under its Token, and never merged with another or taken apart.
 type Row struct {
 	Table  pipeline.TableRef
 	Schema *pipeline.Table
 	Entry  *bigtablepb.MutateRowsRequest_Entry
 	Unless *bigtablepb.RowFilter // not nil: apply only where it matches nothing
 	Parts  []Part                // the records that made it, in order
-	Turn   int                   // how many rows of the same key come before it in Result.Rows
+	// Shared says that another record may make a row with the same Token: they are one
+	// contribution, and the second is needed only if the first is refused.
+	Shared bool
 
-	bytes  int    // an upper bound of the entry's serialized size
-	marker string // the family of its marker, which is the last mutation; empty without
+	bytes int // an upper bound of the entry's serialized size
 }
 
 // Part is what one record and mapping contributed to a row: the mutations before End
@@ -121,26 +127,54 @@ type Part struct {
 	End     int
 }
 
-// Split takes a merged row apart: one row for each part, to be applied in order. Under
-// dedupe each has a token of its own, made of the row's and the part's record: under
-// one token the service would take the first part alone. now is the time of markers.
-func (r *Row) Split(now time.Time) []*Row {
-	out := make([]*Row, len(r.Parts))
-	start := 0
-	for i, p := range r.Parts {
-		part := &Row{
-			Table: r.Table, Schema: r.Schema, Turn: i, Parts: []Part{{p.Record, p.Mapping, p.End - start}},
-			Entry: &bigtablepb.MutateRowsRequest_Entry{RowKey: r.Entry.RowKey, Mutations: slices.Clip(r.Entry.Mutations[start:p.End])},
-		}
-		if token := r.Entry.GetIdempotency().GetToken(); len(token) > 0 {
-			part.Entry.Idempotency = &bigtablepb.Idempotency{Token: partToken(token, p, i)}
-		}
-		if r.marker != "" {
-			part.mark(r.marker, partToken(r.Unless.GetColumnRangeFilter().GetStartQualifierClosed(), p, i), now)
-		}
-		out[i] = part
-		start = p.End
+// Token is what the row's contribution is known by: the qualifier of its marker or its
+// idempotency token; nil without dedupe.
+func (r *Row) Token() []byte {
+	if r.Unless == nil {
+		return r.Entry.GetIdempotency().GetToken()
 	}
+	c := r.Unless.GetColumnRangeFilter()
+	if token := c.GetStartQualifierClosed(); bytes.Equal(token, c.GetEndQualifierClosed()) {
+		return token
+	}
+	return nil
+}
+
+// Commutes reports whether the row may be applied in any order with others of its key
+// that commute: it holds nothing but additions and merges, under an idempotency token.
+func (r *Row) Commutes() bool {
+	if len(r.Entry.GetIdempotency().GetToken()) == 0 {
+		return false
+	}
+	for _, m := range r.Entry.Mutations {
+		if m.GetAddToCell() == nil && m.GetMergeToCell() == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Halves takes a row that several records made apart: two rows, of the first and of the
+// last of its parts, to be applied in this order.
+func (r *Row) Halves() (first, last *Row) {
+	half := len(r.Parts) / 2
+	return r.of(0, half), r.of(half, len(r.Parts))
+}
+
+// of returns the row of the parts from..to-1.
+func (r *Row) of(from, to int) *Row {
+	start := 0
+	if from > 0 {
+		start = r.Parts[from-1].End
+	}
+	out := &Row{
+		Table: r.Table, Schema: r.Schema, Parts: slices.Clone(r.Parts[from:to]),
+		Entry: &bigtablepb.MutateRowsRequest_Entry{RowKey: r.Entry.RowKey, Mutations: slices.Clip(r.Entry.Mutations[start:r.Parts[to-1].End])},
+	}
+	for i := range out.Parts {
+		out.Parts[i].End -= start
+	}
+	out.bytes = proto.Size(out.Entry)
 	return out
 }
 
@@ -161,11 +195,9 @@ type Session struct {
 	count int    // the place of the next record in its message
 	made  []made // of the record and mapping at hand; reused
 
-	result     *Result
-	open       map[rowID]*Row       // the newest row of each key in result
-	identities map[string]*identity // under dedupe, by token
-	marked     []*identity          // those with a marker row in result
-	last       []*Row
+	result *Result
+	open   map[rowID]*Row // the newest row of each key in result
+	last   []*Row
 }
 
 type rowID struct {
@@ -175,7 +207,7 @@ type rowID struct {
 
 // Start begins a message. now is the time of dedupe markers.
 func (w *Write) Start(m *expr.Message, now time.Time) *Session {
-	return &Session{w: w, vars: expr.Vars{Message: m}, now: now, identities: map[string]*identity{}}
+	return &Session{w: w, vars: expr.Vars{Message: m}, now: now}
 }
 
 // Map makes rows of the next records. Its result's Last is empty: see Session.Last. The
@@ -189,10 +221,6 @@ func (s *Session) Map(ctx context.Context, records []record.Record) (*Result, er
 		s.record(s.count, &records[i])
 		s.count++
 	}
-	for _, known := range s.marked {
-		known.row = nil // given away with this result
-	}
-	s.marked = s.marked[:0]
 	return s.result, nil
 }
 

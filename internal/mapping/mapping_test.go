@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -61,12 +62,16 @@ func indent(s string) string {
 var published = time.Date(2026, 8, 30, 10, 15, 31, 456789e3, time.UTC)
 
 func run(w *Write, records ...string) *Result {
+	return w.Map(&expr.Message{ID: "m-1", PublishTime: published}, decoded(records...), published.Add(time.Second))
+}
+
+func decoded(records ...string) []record.Record {
 	var decoder record.Decoder
 	var all []record.Record
 	for _, r := range records {
 		all = append(all, decoder.JSON([]byte(r))...)
 	}
-	return w.Map(&expr.Message{ID: "m-1", PublishTime: published}, all, published.Add(time.Second))
+	return all
 }
 
 // text prints rows the way explain does: key, then a mutation a line.
@@ -329,12 +334,11 @@ func TestRecordsOfOneRowAreMergedInOrderAndCanBeTakenApart(t *testing.T) {
 	if len(result.Rows) != 2 || len(result.Rows[0].Entry.Mutations) != 2 {
 		t.Fatalf("\n%s", text(result.Rows))
 	}
-	parts := result.Rows[0].Split(published)
-	if len(parts) != 2 || parts[0].Parts[0].Record != 0 || parts[1].Parts[0].Record != 2 {
-		t.Fatalf("parts %+v", parts)
+	first, last := result.Rows[0].Halves()
+	if len(first.Parts) != 1 || first.Parts[0].Record != 0 || len(last.Parts) != 1 || last.Parts[0].Record != 2 || last.Parts[0].End != 1 {
+		t.Fatalf("parts %+v and %+v", first.Parts, last.Parts)
 	}
-	joined := parts[0].Entry.Mutations
-	joined = append(joined[:len(joined):len(joined)], parts[1].Entry.Mutations...)
+	joined := append(slices.Clip(first.Entry.Mutations), last.Entry.Mutations...)
 	for i, m := range result.Rows[0].Entry.Mutations {
 		if !proto.Equal(m, joined[i]) {
 			t.Errorf("mutation %d differs: %v, %v", i, m, joined[i])
@@ -378,8 +382,8 @@ mappings:
     mutations:
       - set: {cf: {status: event.?a}}
 `, ServiceLimits())
-	if got := rejections(run(none, `{"id":"x"}`)); got != "0 mapping m: mutations: no mutation is left to apply" {
-		t.Error(got)
+	if got := run(none, `{"id":"x"}`); rejections(got) != "" || len(got.Rows)+len(got.Unmatched) != 0 {
+		t.Errorf("a record that sets nothing: %s %+v", rejections(got), got)
 	}
 }
 
@@ -403,27 +407,28 @@ func TestDedupeMakesTheSameTokenInEveryDelivery(t *testing.T) {
 	}
 	w := load(t, strings.Replace(fmt.Sprintf(counters, "window", ""), "onFailure: dead-letter\n", "", 1), ServiceLimits())
 	result := run(w, event("x", "1"), event("x", "2"), event("x", "1"), event("y", "1"))
-	if len(result.Rows) != 0 || len(result.Last) != 3 || len(result.Last[0].Parts) != 2 {
-		t.Fatalf("%d rows first, %d last; want 0 and 3: what one message brings under one id is one entry", len(result.Rows), len(result.Last))
+	if len(result.Rows) != 0 || len(result.Last) != 4 {
+		t.Fatalf("%d rows first, %d last; want 0 and 4", len(result.Rows), len(result.Last))
 	}
 	first := result.Last[0].Entry.Idempotency.Token
 	if got := hex.EncodeToString(first); len(first) != 16 {
 		t.Errorf("a token of %d bytes: %s", len(first), got)
 	}
-	for _, other := range []*Row{result.Last[1], result.Last[2]} {
-		if hex.EncodeToString(other.Entry.Idempotency.Token) == hex.EncodeToString(first) {
-			t.Error("two identities share a token")
+	for i, same := range []bool{true, false, true, false} {
+		if r := result.Last[i]; bytes.Equal(r.Token(), first) != same || !r.Shared || !r.Commutes() {
+			t.Errorf("row %d: has the first one's token: %v; shared %v, commutes %v", i, !same, r.Shared, r.Commutes())
 		}
 	}
-	const golden = "1e0a108dd7170f43526fa9a8d8671c56" // computed by hand from the definition
+	// sha256sum of each part after its length in eight bytes: orders, the table's full name, x, views, 1.
+	const golden = "cffac2d307c99d4415a9136a7dcb77c7"
 	if got := hex.EncodeToString(first); got != golden {
 		t.Errorf("the token changed to %s: deployed counters would count redeliveries again", got)
 	}
 
 	w = load(t, strings.Replace(fmt.Sprintf(counters, "marker", "markerFamily: seen"), "onFailure: dead-letter\n", "", 1), ServiceLimits())
 	result = run(w, event("x", "1"), event("x", "1"))
-	if len(result.Rows) != 1 || len(result.Last) != 0 || len(result.Rows[0].Parts) != 2 {
-		t.Fatalf("marker rows: %d first, %d last; want 1 and 0: what one message brings under one id is one entry", len(result.Rows), len(result.Last))
+	if len(result.Rows) != 2 || len(result.Last) != 0 || !bytes.Equal(result.Rows[0].Token(), result.Rows[1].Token()) {
+		t.Fatalf("marker rows: %d first, %d last; want 2 of one token, and 0", len(result.Rows), len(result.Last))
 	}
 	r := result.Rows[0].Unless.GetColumnRangeFilter()
 	if r.FamilyName != "seen" || hex.EncodeToString(r.GetStartQualifierClosed()) != golden || hex.EncodeToString(r.GetEndQualifierClosed()) != golden {
@@ -441,11 +446,8 @@ func identified(t *testing.T, rows []*Row) (sum int64) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, r := range rows {
-		token := string(r.Entry.GetIdempotency().GetToken())
-		if r.Unless != nil {
-			token = string(r.Unless.GetColumnRangeFilter().GetStartQualifierClosed())
-		}
-		if token == "" || seen[token] {
+		token := string(r.Token())
+		if token == "" || seen[token] || r.Shared || len(r.Parts) != 1 {
 			t.Errorf("a row of %d parts shares its token, and the service would drop it", len(r.Parts))
 		}
 		seen[token] = true
@@ -505,27 +507,81 @@ func TestEveryRecordOfAMessageCountsUnderDedupe(t *testing.T) {
 			if got := identified(t, rows); got != want {
 				t.Errorf("%s, %d at once: the sum is %d, want %d", dedupe, size, got, want)
 			}
-			var parts []*Row
-			for _, r := range rows {
-				parts = append(parts, r.Split(published)...)
+		}
+	}
+}
+
+func TestRowsOfOneKeyStandInRecordOrder(t *testing.T) {
+	limits := ServiceLimits()
+	limits.Mutations = 1
+	result := run(load(t, simple, limits), `{"id":"x","total":1}`, `{"id":"y","total":2}`, `{"id":"x","total":3}`, `{"id":"x","total":4}`)
+	var records []int
+	for _, r := range result.Rows {
+		records = append(records, r.Parts[0].Record)
+	}
+	if !slices.Equal(records, []int{0, 1, 2, 3}) {
+		t.Errorf("rows of records %v", records)
+	}
+}
+
+// The token of a contribution tells the record, the mapping and the row, and nothing about
+// its neighbours: a bad one beside it, other mappings, what else the message brings.
+//
+// covers: FAIL-10
+func TestATokenIsOfOneRecordMappingAndRow(t *testing.T) {
+	for dedupe, more := range map[string]string{"window": "", "marker": "    markerFamily: seen"} {
+		w := load(t, fmt.Sprintf(sums, dedupe, more), ServiceLimits())
+		tokens := func(place int, records ...string) map[string]bool {
+			result := w.MapAt(&expr.Message{ID: "m-1", PublishTime: published}, decoded(records...), published, place)
+			out := map[string]bool{}
+			for _, r := range slices.Concat(result.Rows, result.Last) {
+				if out[string(r.Token())] {
+					t.Errorf("%s: two contributions share a token", dedupe)
+				}
+				out[string(r.Token())] = true
 			}
-			if got := identified(t, parts); got != want {
-				t.Errorf("%s, %d at once: the sum of the parts is %d, want %d", dedupe, size, got, want)
+			return out
+		}
+		const one, bad = `{"id":"x","v":1,"more":[1,2]}`, `{"id":7}`
+		alone := tokens(1, one)
+		if len(alone) != 2 { // one of each mapping: two items of one record are one contribution
+			t.Errorf("%s: %d contributions of one record", dedupe, len(alone))
+		}
+		for name, all := range map[string]map[string]bool{
+			"after a bad record":    tokens(0, bad, one),
+			"before a bad record":   tokens(1, one, bad),
+			"the other items bad":   tokens(1, `{"id":"x","v":"?","more":[1,2]}`),
+			"the first mapping bad": tokens(1, `{"id":"x","v":1,"more":["?"]}`),
+			"beside others":         tokens(0, `{"id":"x","v":5,"more":[5]}`, one, `{"id":"x","v":6}`),
+		} {
+			shared := 0
+			for token := range all {
+				if alone[token] {
+					shared++
+				}
+			}
+			want := 2
+			if strings.HasSuffix(name, "s bad") || strings.HasSuffix(name, "mapping bad") {
+				want = 1
+			}
+			if shared != want {
+				t.Errorf("%s, %s: %d of 2 tokens are the same, want %d", dedupe, name, shared, want)
 			}
 		}
 	}
 }
 
-func TestTurnsAreTheOrderOfOneKeysRows(t *testing.T) {
+// What one record brings to one row is never split: what does not fit into an entry is
+// refused, and no row of the record is made.
+func TestAContributionThatFitsNoEntryIsRefused(t *testing.T) {
 	limits := ServiceLimits()
-	limits.Mutations = 1
-	result := run(load(t, simple, limits), `{"id":"x","total":1}`, `{"id":"y","total":2}`, `{"id":"x","total":3}`, `{"id":"x","total":4}`)
-	var turns []int
-	for _, r := range result.Rows {
-		turns = append(turns, r.Turn)
-	}
-	if !slices.Equal(turns, []int{0, 0, 1, 2}) {
-		t.Errorf("turns %v", turns)
+	limits.Mutations = 3
+	for dedupe, more := range map[string]string{"window": "", "marker": "    markerFamily: seen", "none": ""} {
+		w := load(t, fmt.Sprintf(sums, dedupe, more), limits)
+		result := run(w, `{"id":"x","v":1,"more":[1,2,3,4]}`)
+		if !strings.Contains(rejections(result), "0 mapping b: mutations: ") || len(result.Rows)+len(result.Last) != 1 {
+			t.Errorf("%s: %s, %d rows", dedupe, rejections(result), len(result.Rows)+len(result.Last))
+		}
 	}
 }
 

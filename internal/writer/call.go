@@ -24,6 +24,7 @@ type call struct {
 	cookies  metadata.MD
 	deadline time.Time // the latest of the items
 	end      btrpc.End
+	present  *Present // what has kept the entry from being applied, where it asks
 
 	repairing bool // a table that is still being made is missing, too
 	refused   bool // something was refused or missing
@@ -97,7 +98,7 @@ func (t *table) send(c *call) {
 	case err != nil:
 		c.end = btrpc.End{Err: &retry.NotSent{Err: err}}
 	case c.items[0].unless != nil:
-		c.end = t.rpc.MutateUnless(ctx, conn, c.rows[0], c.items[0].unless, c.cookies)
+		c.end = t.mutateUnless(ctx, conn, c)
 	default:
 		c.end = t.rpc.MutateRows(ctx, conn, c.rows, c.cookies, c.errs)
 		return
@@ -105,6 +106,25 @@ func (t *table) send(c *call) {
 	for i := range c.errs {
 		c.errs[i] = c.end.Err
 	}
+	if c.end.Err == nil && c.present != nil {
+		c.errs[0] = c.present
+	}
+}
+
+// mutateUnless sends an entry under its condition and, where the entry asks for it, reads
+// what has kept it from being applied. If that read fails, the call has: to send both again
+// changes nothing.
+func (t *table) mutateUnless(ctx context.Context, conn Conn, c *call) btrpc.End {
+	end := t.rpc.MutateUnless(ctx, conn, c.rows[0], c.items[0].unless, c.cookies)
+	if end.Err != nil || !end.Matched || !c.items[0].tell {
+		return end
+	}
+	found, err := t.rpc.Qualifiers(ctx, conn, c.rows[0].RowKey, c.items[0].unless)
+	if err != nil {
+		return btrpc.End{Err: err}
+	}
+	c.present = &Present{Qualifiers: found}
+	return end
 }
 
 // outcome sorts the entries of one call.
@@ -131,9 +151,9 @@ func (t *table) settle(c *call) outcome {
 	var class retry.Class
 	for i, it := range c.items {
 		err := c.errs[i]
-		if err == nil {
+		if err == nil || c.present != nil {
 			o.applied++
-			w.end(it, nil)
+			w.end(it, err)
 			continue
 		}
 		if err != last {

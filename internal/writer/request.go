@@ -27,6 +27,7 @@ type item struct {
 	size   int64 // serialized bytes, counted once
 	muts   int
 
+	tell    bool // the outcome says which columns its condition has yielded
 	repeat  bool // may be sent again after an ambiguous end
 	last    bool // carries a token: goes after everything else of the call
 	follows bool // waits for another entry of its row
@@ -73,7 +74,7 @@ func (w *Writer) newRequest(ctx context.Context, entries []Entry) *request {
 		e, it := &entries[i], &r.items[i]
 		it.row, it.unless, it.req, it.index = e.Row, e.Unless, r, i
 		it.size, it.muts = int64(proto.Size(e.Row)), len(e.Row.GetMutations())
-		it.repeat = repeatableEntry(e)
+		it.repeat, it.tell = repeatableEntry(e), e.Tell
 		it.last = e.Unless == nil && len(e.Row.GetIdempotency().GetToken()) > 0
 		if it.last {
 			r.lasts++
@@ -110,6 +111,9 @@ func (w *Writer) chain(entries []Entry, items []item) {
 	rows, mask := make([]int32, size), uint64(size-1)
 	for i := range items {
 		it := &items[i]
+		if entries[i].Unordered {
+			continue
+		}
 		for h := maphash.Bytes(w.seed, it.row.GetRowKey()); ; h++ {
 			at := &rows[h&mask]
 			if *at == 0 {
@@ -132,7 +136,7 @@ func (w *Writer) end(it *item, err error) {
 	for it != nil {
 		r := it.req
 		it.ended, r.errs[it.index] = true, err
-		r.unclean = r.unclean || err != nil && !it.last
+		r.unclean = r.unclean || err != nil && !isPresent(err) && !it.last
 		if it.table != nil {
 			it.table.refs--
 		}
@@ -140,7 +144,7 @@ func (w *Writer) end(it *item, err error) {
 		for next != nil && next.ended {
 			next = next.next
 		}
-		settled := err == nil || isRejected(err)
+		settled := err == nil || isRejected(err) || isPresent(err)
 		if next != nil && settled {
 			w.succeed(it, next)
 			next = nil
@@ -193,6 +197,11 @@ func (w *Writer) countDown(it *item) {
 			w.end(it, ErrHeld)
 		}
 	}
+}
+
+func isPresent(err error) bool {
+	var p *Present
+	return errors.As(err, &p)
 }
 
 func isRejected(err error) bool {

@@ -4,8 +4,8 @@
 // only when it is certain that it had no effect, and that a verdict on an entry
 // (*retry.Rejected) is on that entry alone.
 //
-// Order: entries of one row in one Apply call are never in flight together; each is
-// sent when the one before it has ended, in their order. Nothing else is ordered: the
+// Order: entries of one row in one Apply call are never in flight together, unless they
+// are Unordered; each is sent when the one before it has ended, in their order. Nothing else is ordered: the
 // service applies the entries of a request in any order, and requests overlap.
 // Entries that carry an idempotency token go last, after everything else of the call
 // is applied.
@@ -37,9 +37,27 @@ type Entry struct {
 	Row   *bigtablepb.MutateRowsRequest_Entry
 	// Unless, where it is set, makes the entry conditional: it is sent alone, as
 	// CheckAndMutateRow, and applied unless the filter yields a cell of its row.
-	// Finding one is success. Only an entry that writes what the filter looks for is
-	// sent again after an ambiguous end.
+	// Finding one is success, unless Tell is set. Only an entry that writes what the
+	// filter looks for is sent again after an ambiguous end.
 	Unless *bigtablepb.RowFilter
+	// Tell asks which columns the filter has yielded where it keeps the entry from being
+	// applied: the outcome is then a *Present.
+	Tell bool
+	// Unordered lets the entry be in flight together with others of its row. It is for
+	// entries that commute and carry idempotency tokens: the service applies the entries
+	// of a request in any order.
+	Unordered bool
+}
+
+// Present is the outcome of an entry with Tell that was not applied, because its row has
+// cells that Unless yields. Nothing is known to be wrong with the entry.
+type Present struct {
+	Qualifiers []string // of these cells, each once, as they were just after
+}
+
+// Error implements error.
+func (p *Present) Error() string {
+	return fmt.Sprintf("not applied: %d of the columns of its condition are there", len(p.Qualifiers))
 }
 
 // Conn is a connection to one instance, as btrpc dials it.
