@@ -40,6 +40,7 @@ func soak() bool { return os.Getenv("BTF_SOAK") != "" }
 // to two instances of the function, and everything that can go wrong between them.
 type world struct {
 	t        testing.TB
+	delay    time.Duration
 	emulator *emulator.Emulator
 	conn     *grpc.ClientConn
 	cloud    *localcloud.Cloud
@@ -101,12 +102,13 @@ type worldOptions struct {
 	limits   emulator.Limits
 	attempts int // before a message is moved to NAME-undelivered; 0: 100
 	ordered  bool
+	delay    time.Duration // of each call to Bigtable; 0: 1 to 30 ms
 }
 
 // newWorld deploys a pipeline file. Inside a bubble, close ends everything.
 func newWorld(t testing.TB, seed uint64, file string, o worldOptions) *world {
 	t.Helper()
-	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1))}
+	w := &world{t: t, delay: o.delay, random: rand.New(rand.NewPCG(seed, 1))}
 	p := parse(t, file)
 	var err error
 	w.emulator, err = emulator.New(emulator.Options{Limits: o.limits})
@@ -303,6 +305,9 @@ func (w *world) idle() {
 func (w *world) told(method string) {
 	w.mu.Lock()
 	delay := time.Duration(1+w.random.IntN(30)) * time.Millisecond
+	if w.delay > 0 {
+		delay = w.delay
+	}
 	w.mu.Unlock()
 	time.Sleep(delay)
 	w.mu.Lock()

@@ -311,7 +311,7 @@ func (c *compiler) columnRange(p *bigtablepb.ColumnRange) node {
 		end := string(k.EndQualifierOpen)
 		before = func(q string) bool { return q < end }
 	}
-	return cells{func(o *Out) bool { return o.Family == family && after(o.Qualifier) && before(o.Qualifier) }}
+	return span{family, after, before}
 }
 
 func always(string) bool { return true }

@@ -4,6 +4,7 @@ package filter
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator/internal/store"
 )
@@ -105,6 +106,10 @@ type interleave []node
 func (n interleave) apply(x *run, in []Out) []Out {
 	var out []Out
 	for _, sub := range n {
+		if s, ok := sub.(span); ok { // which changes nothing of in
+			out = append(out, s.of(in)...)
+			continue
+		}
 		out = append(out, sub.apply(x, slices.Clone(in))...)
 	}
 	sortOut(out)
@@ -141,6 +146,25 @@ func (n cells) apply(_ *run, in []Out) []Out {
 		}
 	}
 	return out
+}
+
+// span keeps the columns of one family from one qualifier to another. It finds them by
+// halving: conditions on hundreds of columns meet rows of many thousands.
+type span struct {
+	family        string
+	after, before func(qualifier string) bool // at or after the start, at or before the end
+}
+
+func (n span) apply(_ *run, in []Out) []Out { return n.of(in) }
+
+// of returns the part of in, which is in the order of columns.
+func (n span) of(in []Out) []Out {
+	from := sort.Search(len(in), func(i int) bool {
+		return in[i].Family > n.family || in[i].Family == n.family && n.after(in[i].Qualifier)
+	})
+	in = in[from:]
+	to := sort.Search(len(in), func(i int) bool { return in[i].Family != n.family || !n.before(in[i].Qualifier) })
+	return in[:to]
 }
 
 // transform changes every cell.
