@@ -69,7 +69,7 @@ func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) 
 	for _, key := range splits {
 		t.tablets = append(t.tablets, t.newTablet(key))
 	}
-	t.log.retain(retentionOf(info))
+	t.retain(retentionOf(info), e.clock.micros())
 	e.tables[name] = t
 	e.journalTable(t)
 	return t, nil
@@ -252,6 +252,7 @@ func (e *Emulator) deleteTable(name string) error {
 		return protected(name)
 	}
 	t.dropped = true
+	t.wakeReaders()
 	delete(e.tables, name)
 	e.journalDelete(t)
 	return nil
@@ -309,7 +310,7 @@ func (s *session) updateTable(req *adminpb.UpdateTableRequest) error {
 		return err
 	}
 	s.t.info = info
-	s.t.log.retain(retentionOf(info))
+	s.t.retain(retentionOf(info), s.now)
 	s.e.journalSchema(s.t, nil)
 	return nil
 }

@@ -473,6 +473,7 @@ func TestWhatIsNotServedAnswersUnimplementedAndNothingPanics(t *testing.T) {
 	served := map[string]bool{}
 	for _, name := range []string{
 		"ReadRows", "SampleRowKeys", "MutateRow", "MutateRows", "CheckAndMutateRow", "PingAndWarm", "ReadModifyWriteRow",
+		"GenerateInitialChangeStreamPartitions", "ReadChangeStream",
 		"CreateTable", "ListTables", "GetTable", "UpdateTable", "DeleteTable", "ModifyColumnFamilies", "DropRowRange", "GenerateConsistencyToken", "CheckConsistency",
 		"GetInstance", "ListInstances", "GetCluster", "ListClusters", "CreateAppProfile", "GetAppProfile", "ListAppProfiles", "UpdateAppProfile", "DeleteAppProfile",
 	} {

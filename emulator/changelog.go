@@ -1,7 +1,11 @@
 package emulator
 
 import (
+	"slices"
+	"sort"
+
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/protobuf/proto"
 )
 
 // changeKind says why something changed.
@@ -13,14 +17,17 @@ const (
 	changeTablets                       // tablets split, merged or moved
 )
 
-// change is one record of a table's log: the mutations that one atomic
-// request made to one row, resolved (store.Applied.Changes), or a change of
-// tablets.
+// change is what one atomic request did to one row, resolved
+// (store.Applied.Changes), or a change of tablets, which only the journal keeps.
 type change struct {
 	kind      changeKind
-	commit    int64 // microseconds, strictly increasing within a table
+	position  uint64 // among all changes of the table there ever were
+	commit    int64  // microseconds; never earlier than that of an earlier change
+	cluster   string // that the request was routed to; "" for garbage collection
+	tie       int32  // larger than that of another cluster's earlier change with the same commit time
 	key       string
 	mutations []*bigtablepb.Mutation
+	encoded   []byte // the mutations as a MutateRowsRequest.Entry
 	token     []byte // idempotency token that the request used, if any
 	tablets   *tabletChange
 }
@@ -37,72 +44,280 @@ type tabletRef struct {
 	start, end string
 }
 
-// changeLog keeps a table's changes for as long as its change stream retains
-// them; without a change stream it keeps none. Positions count all changes
-// there ever were.
+// encode sets c.encoded, into a buffer that may be reused after the change
+// has been appended to log and journal.
+func (c *change) encode(buf []byte) {
+	entry := &bigtablepb.MutateRowsRequest_Entry{Mutations: c.mutations}
+	// The mutations came from the wire or were made here: they marshal.
+	c.encoded, _ = proto.MarshalOptions{}.MarshalAppend(buf[:0], entry)
+}
+
+// changeLog keeps a table's changes of rows for as long as its change stream
+// retains them; without a change stream it keeps none. It numbers all changes
+// there ever were. Each tablet has its own part of it, so that a reader of one
+// partition visits no changes of the others, and a part outlives its tablet.
 type changeLog struct {
-	retention int64  // microseconds; 0: no change stream
-	last      int64  // commit time of the latest change
-	first     uint64 // position of the oldest change that is kept
-	chunks    [][]change
+	retention  int64        // microseconds; 0: no change stream
+	generation uint64       // how often the change stream was turned on
+	since      int64        // when it was turned on the last time
+	next       uint64       // position of the next change
+	forgotten  int64        // commit times below it may have been forgotten
+	last       int64        // commit time of the latest change
+	tie        int32        // that of the latest change
+	cluster    string       // that of the latest change
+	clusters   []string     // that changes name by their index
+	closed     []closedPart // of tablets that ended, in the order of their ends
+	added      int          // changes since the last sweep
 }
 
-const changesPerChunk = 512
-
-// stamp is the commit time of a change made now: after every earlier one.
-func (l *changeLog) stamp(now int64) int64 {
-	l.last = max(now, l.last+1)
-	return l.last
+// closedPart is the part of a tablet that has ended.
+type closedPart struct {
+	*logPart
+	tabletRef
+	until uint64 // position of the change that ended the tablet
 }
 
-func (l *changeLog) append(c change) {
+// logPart is the changes of one tablet, oldest first.
+type logPart struct {
+	chunks  []*logChunk
+	dropped uint64        // changes of the tablet's keys below this position have been forgotten
+	wake    chan struct{} // closed when a reader of the tablet should look again; nil if none waits
+}
+
+// logChunk is encoded changes. Bytes that are there do not change.
+type logChunk struct {
+	first, last    uint64 // positions of its first and last change
+	oldest, latest int64  // their commit times
+	buf            []byte
+}
+
+// chunkBytes is the size of a full chunk; one change that is larger has a
+// chunk of its own.
+const chunkBytes = 32 << 10
+
+// changesPerSweep is after how many changes all parts are looked through for
+// chunks that are past retention.
+const changesPerSweep = 4096
+
+// stamp gives a change made now its commit time: after every earlier one, or,
+// if equal times are asked for, not before any.
+func (l *changeLog) stamp(c *change, now int64, equal bool) {
+	if !equal {
+		now = max(now, l.last+1)
+	}
+	c.commit = max(now, l.last)
+	if c.commit == l.last {
+		if c.tie = l.tie; c.cluster != l.cluster {
+			c.tie++
+		}
+	}
+}
+
+// number gives a change its position and notes its commit time.
+func (l *changeLog) number(c *change) {
+	c.position = l.next
+	l.next++
+	if c.tablets == nil {
+		l.tie, l.cluster = c.tie, c.cluster
+	} else if c.commit > l.last {
+		l.tie, l.cluster = 0, ""
+	}
+	l.last = c.commit
+}
+
+// add appends a change of a row, numbered, to the part of its tablet.
+func (l *changeLog) add(p *logPart, c *change) {
+	head := l.encodeHead(c)
+	size := len(head) + len(c.encoded)
+	var ch *logChunk
+	if n := len(p.chunks); n > 0 && len(p.chunks[n-1].buf)+size <= chunkBytes {
+		ch = p.chunks[n-1]
+	} else {
+		ch = &logChunk{first: c.position, oldest: c.commit}
+		p.chunks = append(p.chunks, ch)
+	}
+	ch.buf = putUint(ch.buf, c.position-ch.first)
+	ch.buf = putInt(ch.buf, c.commit-ch.oldest)
+	ch.buf = putUint(ch.buf, uint64(size))
+	ch.buf = append(append(ch.buf, head...), c.encoded...)
+	ch.last, ch.latest = c.position, c.commit
+	p.notify()
+}
+
+func (l *changeLog) encodeHead(c *change) []byte {
+	b := append(make([]byte, 0, 16+len(c.key)), byte(c.kind))
+	b = putUint(b, uint64(c.tie))
+	b = putUint(b, uint64(l.clusterIndex(c.cluster)))
+	return putString(b, c.key)
+}
+
+func (l *changeLog) clusterIndex(name string) int {
+	if i := slices.Index(l.clusters, name); i >= 0 {
+		return i
+	}
+	// Readers hold the list as it was: it is replaced, never changed.
+	l.clusters = append(slices.Clip(l.clusters), name)
+	return len(l.clusters) - 1
+}
+
+// notify wakes the readers that wait for a part.
+func (p *logPart) notify() {
+	if p.wake != nil {
+		close(p.wake)
+		p.wake = nil
+	}
+}
+
+// waiter is a channel that is closed at the next notify.
+func (p *logPart) waiter() <-chan struct{} {
+	if p.wake == nil {
+		p.wake = make(chan struct{})
+	}
+	return p.wake
+}
+
+// end keeps the part of a tablet that ends now.
+func (l *changeLog) end(p *logPart, ref tabletRef) {
+	p.notify()
+	if len(p.chunks) > 0 {
+		l.closed = append(l.closed, closedPart{logPart: p, tabletRef: ref, until: l.next})
+	}
+}
+
+// keep appends a change of a row to the log if there is a change stream, and
+// now and then forgets what is past retention.
+func (t *table) keep(c *change) {
+	l := &t.log
 	if l.retention == 0 {
-		l.first++
 		return
 	}
-	if n := len(l.chunks); n == 0 || len(l.chunks[n-1]) == changesPerChunk {
-		l.trim(c.commit)
-		l.chunks = append(l.chunks, make([]change, 0, changesPerChunk))
+	l.add(t.tablets[t.tabletAt(c.key)].part, c)
+	if l.added++; l.added == changesPerSweep {
+		l.added = 0
+		t.trim(c.commit)
 	}
-	last := &l.chunks[len(l.chunks)-1]
-	*last = append(*last, c)
 }
 
-// trim forgets whole chunks that are past retention.
-func (l *changeLog) trim(now int64) {
+// forget is trim for who does not hold t.mu.
+func (t *table) forget(now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trim(now)
+}
+
+// trim forgets chunks that are past retention at a time.
+func (t *table) trim(now int64) {
+	l := &t.log
+	if l.retention == 0 {
+		return
+	}
+	cutoff := now - l.retention
+	for _, tab := range t.tablets {
+		if dropped := tab.part.trim(cutoff); dropped > 0 {
+			tab.part.dropped = max(tab.part.dropped, dropped)
+			l.forgotten = max(l.forgotten, cutoff)
+		}
+	}
+	l.closed = slices.DeleteFunc(l.closed, func(c closedPart) bool {
+		if dropped := c.trim(cutoff); dropped > 0 {
+			l.forgotten = max(l.forgotten, cutoff)
+			for _, tab := range t.tabletsIn(c.start, c.end) {
+				tab.part.dropped = max(tab.part.dropped, dropped)
+			}
+		}
+		return len(c.chunks) == 0
+	})
+}
+
+// trim forgets chunks with earlier commit times only, and returns the
+// position after the last change that is forgotten, 0 if none is.
+func (p *logPart) trim(cutoff int64) (dropped uint64) {
 	n := 0
-	for n < len(l.chunks) && l.chunks[n][len(l.chunks[n])-1].commit < now-l.retention {
-		l.first += uint64(len(l.chunks[n]))
+	for n < len(p.chunks) && p.chunks[n].latest < cutoff {
+		dropped = p.chunks[n].last + 1
 		n++
 	}
-	clear(l.chunks[:n])
-	l.chunks = l.chunks[n:]
+	if n > 0 {
+		p.chunks = slices.Delete(p.chunks, 0, n)
+	}
+	return dropped
 }
 
-// retain sets the retention. Turning the stream off forgets every change, as
-// the service does.
-func (l *changeLog) retain(retention int64) {
+// retain sets the retention at a time. Turning the stream off forgets every
+// change, as the service does, and turning it on begins another generation.
+func (t *table) retain(retention, now int64) {
+	l := &t.log
+	switch was := l.retention; {
+	case was == 0 && retention > 0:
+		l.generation++
+		l.since = max(now, l.last)
+	case was > 0 && retention == 0:
+		for _, tab := range t.tablets {
+			tab.part.chunks = nil
+		}
+		l.closed = nil
+	}
 	l.retention = retention
-	if retention == 0 {
-		l.first = l.end()
-		l.chunks = nil
+	t.wakeReaders()
+}
+
+// wakeReaders makes every reader of the table's stream look again.
+func (t *table) wakeReaders() {
+	for _, tab := range t.tablets {
+		tab.part.notify()
 	}
 }
 
-// end is the position of the next change.
-func (l *changeLog) end() uint64 {
-	n := l.first
-	for _, c := range l.chunks {
-		n += uint64(len(c))
+// tabletsIn are the tablets that hold keys from start up to end.
+func (t *table) tabletsIn(start, end string) []*tablet {
+	i := t.tabletAt(start)
+	j := i + 1
+	for j < len(t.tablets) && (end == "" || t.tablets[j].start < end) {
+		j++
 	}
-	return n
+	return t.tablets[i:j]
 }
 
-// all are the changes that are kept, oldest first.
-func (l *changeLog) all() []change {
-	var out []change
-	for _, c := range l.chunks {
-		out = append(out, c...)
+// partsIn visits the parts that may hold changes of the keys from start up to
+// end, from a position on.
+func (t *table) partsIn(start, end string, from uint64, visit func(*logPart)) {
+	l := &t.log
+	for _, c := range l.closed[sort.Search(len(l.closed), func(j int) bool { return l.closed[j].until > from }):] {
+		if (end == "" || c.start < end) && (c.end == "" || start < c.end) {
+			visit(c.logPart)
+		}
 	}
-	return out
+	for _, tab := range t.tabletsIn(start, end) {
+		visit(tab.part)
+	}
+}
+
+// droppedIn is the position below which changes of the keys from start up to
+// end may have been forgotten.
+func (t *table) droppedIn(start, end string) uint64 {
+	dropped := uint64(0)
+	for _, tab := range t.tabletsIn(start, end) {
+		dropped = max(dropped, tab.part.dropped)
+	}
+	return dropped
+}
+
+// seek is the position of the first change of the keys from start up to end
+// whose commit time is at or later.
+func (t *table) seek(start, end string, at int64) uint64 {
+	position := t.log.next
+	t.partsIn(start, end, 0, func(p *logPart) {
+		j := sort.Search(len(p.chunks), func(j int) bool { return p.chunks[j].latest >= at })
+		if j == len(p.chunks) {
+			return
+		}
+		r := chunkReader{chunk: *p.chunks[j]}
+		for r.next() {
+			if r.commit >= at {
+				position = min(position, r.position)
+				return
+			}
+		}
+	})
+	return position
 }

@@ -12,6 +12,28 @@ type clock struct {
 	mu     sync.RWMutex
 	offset time.Duration
 	frozen *time.Time
+	moved  chan struct{} // closed at the next set; nil if no one waits
+}
+
+// waiter is a channel that is closed when the clock is set, moved or let run.
+func (c *clock) waiter() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.moved == nil {
+		c.moved = make(chan struct{})
+	}
+	return c.moved
+}
+
+// set changes the clock by f.
+func (c *clock) set(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	if c.moved != nil {
+		close(c.moved)
+		c.moved = nil
+	}
 }
 
 func (c *clock) now() time.Time {
@@ -31,29 +53,23 @@ func (e *Emulator) Now() time.Time { return e.clock.now() }
 
 // SetClock stops the emulator's time at t. AdvanceClock moves it on.
 func (e *Emulator) SetClock(t time.Time) {
-	c := &e.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frozen = &t
+	e.clock.set(func() { e.clock.frozen = &t })
 }
 
 // AdvanceClock moves the emulator's time by d, whether it runs or stands.
 func (e *Emulator) AdvanceClock(d time.Duration) {
 	c := &e.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.frozen != nil {
+	c.set(func() {
+		if c.frozen == nil {
+			c.offset += d
+			return
+		}
 		t := c.frozen.Add(d)
 		c.frozen = &t
-		return
-	}
-	c.offset += d
+	})
 }
 
 // ResetClock lets the emulator's time follow Options.Clock again.
 func (e *Emulator) ResetClock() {
-	c := &e.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frozen, c.offset = nil, 0
+	e.clock.set(func() { e.clock.frozen, e.clock.offset = nil, 0 })
 }

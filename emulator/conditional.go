@@ -16,11 +16,13 @@ import (
 // CheckAndMutateRow applies one of two lists of mutations, by whether a
 // filter lets any cell of the row through.
 func (d *dataService) CheckAndMutateRow(_ context.Context, req *bigtablepb.CheckAndMutateRowRequest) (*bigtablepb.CheckAndMutateRowResponse, error) {
-	if _, err := d.e.transactional(req.TableName, req.AppProfileId, req.AuthorizedViewName); err != nil {
+	cluster, err := d.e.transactional(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	if err != nil {
 		return nil, err
 	}
 	res := &bigtablepb.CheckAndMutateRowResponse{}
-	err := d.e.change(req.TableName, func(s *session) (err error) {
+	err = d.e.change(req.TableName, func(s *session) (err error) {
+		s.cluster = cluster
 		res.PredicateMatched, err = s.checkAndMutate(req)
 		return err
 	})
@@ -79,11 +81,13 @@ func (s *session) validateBranches(req *bigtablepb.CheckAndMutateRowRequest) err
 // ReadModifyWriteRow appends to or increments the newest cells of columns and
 // answers with the new ones.
 func (d *dataService) ReadModifyWriteRow(_ context.Context, req *bigtablepb.ReadModifyWriteRowRequest) (*bigtablepb.ReadModifyWriteRowResponse, error) {
-	if _, err := d.e.transactional(req.TableName, req.AppProfileId, req.AuthorizedViewName); err != nil {
+	cluster, err := d.e.transactional(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	if err != nil {
 		return nil, err
 	}
 	res := &bigtablepb.ReadModifyWriteRowResponse{}
-	err := d.e.change(req.TableName, func(s *session) (err error) {
+	err = d.e.change(req.TableName, func(s *session) (err error) {
+		s.cluster = cluster
 		res.Row, err = s.readModifyWrite(req)
 		return err
 	})

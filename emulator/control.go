@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Control is the emulator's Go API for faults, clock, tablets and garbage
-// collection over JSON and HTTP, for child processes and other languages;
+// Control is the emulator's Go API for faults, clock, tablets, change streams and
+// garbage collection over JSON and HTTP, for child processes and other languages;
 // docs/emulator.md describes it. It takes requests that name a loopback host
 // only and, where they carry a body, JSON only, so that no web page can drive
 // it. Serve it on loopback.
@@ -27,6 +27,8 @@ func (e *Emulator) Control() http.Handler {
 	mux.HandleFunc("GET /v1/clock", e.controlNow)
 	mux.HandleFunc("PUT /v1/clock", e.controlClock)
 	mux.HandleFunc("POST /v1/gc", e.controlGC)
+	mux.HandleFunc("GET /v1/stream", e.controlStream)
+	mux.HandleFunc("PUT /v1/stream", e.controlSetStream)
 	mux.HandleFunc("GET /v1/tablets", e.controlTablets)
 	mux.HandleFunc("POST /v1/tablets/{change}", e.controlChangeTablets)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -28,15 +28,16 @@ func (e *Emulator) CollectGarbage(ctx context.Context) (rows int, err error) {
 	return rows, nil
 }
 
-// collectTable works on a snapshot and looks again at each row that has
+// collectTable also lets the change log forget what is past retention. It works on a snapshot and looks again at each row that has
 // garbage in it, so that it does not hold up writers.
 func (e *Emulator) collectTable(ctx context.Context, name string) (changed int, err error) {
 	t, err := e.table(name)
 	if err != nil {
 		return 0, nil // deleted meanwhile
 	}
-	rows, schema := t.snapshot()
 	now := e.clock.micros()
+	t.forget(now)
+	rows, schema := t.snapshot()
 	for key, r := range allRows(rows) {
 		if err := ctx.Err(); err != nil {
 			return changed, err

@@ -23,13 +23,13 @@ const (
 	recordSchema              // a table's schema is replaced
 	recordProfiles            // an instance's app profiles are replaced
 	recordRows                // rows as they are
-	recordLog                 // a change that the log retains, applied already
+	recordLog                 // a change that the log retains, applied already, behind its position
 	recordTokens              // idempotency tokens in use
 	recordFormat              // first in a snapshot: the version of all this
 )
 
 // formatVersion is the version of the records.
-const formatVersion = 1
+const formatVersion = 2
 
 // load opens the data directory and brings back its state.
 func (e *Emulator) load() error {
@@ -92,7 +92,7 @@ func (e *Emulator) journalSchema(t *table, dropped []string) {
 		for _, name := range dropped {
 			b = putString(b, name)
 		}
-		return b
+		return putInt(b, t.log.since)
 	})
 }
 
@@ -116,7 +116,10 @@ func putTable(b []byte, t *table) []byte {
 	for _, tab := range t.tablets {
 		b = putString(putUint(b, tab.id), tab.start)
 	}
-	return putUint(putInt(b, t.log.last), t.log.first)
+	l := &t.log
+	b = putUint(putInt(b, l.last), l.next)
+	b = putInt(putInt(putUint(b, l.generation), l.since), l.forgotten)
+	return putString(putUint(b, uint64(l.tie)), l.cluster)
 }
 
 func putChange(b []byte, t *table, c change) []byte {
@@ -125,8 +128,8 @@ func putChange(b []byte, t *table, c change) []byte {
 	if c.tablets != nil {
 		return putRefs(putRefs(b, c.tablets.closed), c.tablets.opened)
 	}
-	b = putString(putString(b, c.key), c.token)
-	return putProto(b, &bigtablepb.MutateRowsRequest_Entry{Mutations: c.mutations})
+	b = putString(putString(putString(b, c.key), c.token), c.encoded)
+	return putUint(putString(b, c.cluster), uint64(c.tie))
 }
 
 func putRefs(b []byte, refs []tabletRef) []byte {
@@ -195,30 +198,50 @@ func (e *Emulator) replaySession(f *fields) (*session, error) {
 }
 
 func (e *Emulator) replayChange(f *fields, apply bool) error {
+	position := uint64(0)
+	if !apply {
+		position = f.uint()
+	}
 	s, err := e.replaySession(f)
 	if err != nil {
 		return err
 	}
-	c := change{kind: changeKind(f.uint()), commit: f.int()}
-	if c.kind == changeTablets {
-		c.tablets = &tabletChange{closed: f.refs(), opened: f.refs()}
-	} else {
-		c.key, c.token = f.string(), slices.Clone(f.bytes())
-		entry := &bigtablepb.MutateRowsRequest_Entry{}
-		f.proto(entry)
-		c.mutations = entry.Mutations
-	}
-	if f.err != nil {
-		return f.err
+	c, err := f.change(apply)
+	if err != nil {
+		return err
 	}
 	if apply {
 		s.reapply(c)
 		s.note(c)
-	} else {
-		s.t.log.append(c)
+		return nil
 	}
-	s.t.log.last = c.commit
+	c.position = position
+	s.t.keep(&c)
 	return nil
+}
+
+// change reads what putChange wrote behind the table's name. The mutations
+// are decoded only if they are to be applied again.
+func (f *fields) change(decode bool) (change, error) {
+	c := change{kind: changeKind(f.uint()), commit: f.int()}
+	if c.kind == changeTablets {
+		c.tablets = &tabletChange{closed: f.refs(), opened: f.refs()}
+		return c, f.err
+	}
+	c.key, c.token, c.encoded = f.string(), slices.Clone(f.bytes()), f.bytes()
+	c.cluster, c.tie = Cluster, 0
+	if len(f.b) > 0 { // not there in a journal of format 1
+		c.cluster, c.tie = f.string(), int32(f.uint())
+	}
+	if f.err != nil || !decode {
+		return c, f.err
+	}
+	entry := &bigtablepb.MutateRowsRequest_Entry{}
+	if err := proto.Unmarshal(c.encoded, entry); err != nil {
+		return c, fmt.Errorf("a journal record holds a damaged message: %w", err)
+	}
+	c.mutations = entry.Mutations
+	return c, nil
 }
 
 // reapply makes a change to rows or tablets again.
@@ -251,19 +274,24 @@ func (e *Emulator) replayTable(f *fields) error {
 	f.proto(p)
 	t.tabletID = f.uint()
 	for range f.count() {
-		t.tablets = append(t.tablets, &tablet{id: f.uint(), start: f.string()})
+		t.tablets = append(t.tablets, &tablet{id: f.uint(), start: f.string(), part: &logPart{}})
 	}
-	t.log.last, t.log.first = f.int(), f.uint()
+	l := &t.log
+	l.last, l.next = f.int(), f.uint()
+	l.generation, l.since, l.forgotten = f.uint(), f.int(), f.int()
+	l.tie, l.cluster = int32(f.uint()), f.string()
 	if f.err != nil {
 		return f.err
 	}
 	e.tables[t.name] = t
 	e.nextID = max(e.nextID, t.id)
-	return t.setSchema(p)
+	l.retention = retentionOf(p) // the stream is not turned on anew
+	return t.setSchema(p, l.since)
 }
 
-// setSchema takes a table's schema from its admin form.
-func (t *table) setSchema(p *adminpb.Table) error {
+// setSchema takes a table's schema from its admin form. If that turns its
+// change stream on, that was at since, in microseconds.
+func (t *table) setSchema(p *adminpb.Table, since int64) error {
 	schema := &store.Schema{Unit: 1000, Families: map[string]*store.Family{}}
 	if p.Granularity == adminpb.Table_MICROS {
 		schema.Unit = 1
@@ -278,7 +306,7 @@ func (t *table) setSchema(p *adminpb.Table) error {
 	info := proto.Clone(p).(*adminpb.Table)
 	info.ColumnFamilies = nil
 	t.schema, t.info = schema, info
-	t.log.retain(retentionOf(info))
+	t.retain(retentionOf(info), since)
 	return nil
 }
 
@@ -293,10 +321,14 @@ func (e *Emulator) replaySchema(f *fields) error {
 	for i := range dropped {
 		dropped[i] = f.string()
 	}
+	since := s.t.log.last
+	if len(f.b) > 0 { // not there in a journal of format 1
+		since = f.int()
+	}
 	if f.err != nil {
 		return f.err
 	}
-	if err := s.t.setSchema(p); err != nil {
+	if err := s.t.setSchema(p, since); err != nil {
 		return err
 	}
 	s.purge(dropped)

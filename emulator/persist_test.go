@@ -34,9 +34,9 @@ func (e *Emulator) dump() string {
 		for i, tab := range t.tablets {
 			fmt.Fprintf(&b, "  tablet %v %d\n", t.tabletRef(i), tab.size)
 		}
-		fmt.Fprintf(&b, "  log %d %d %d\n", t.log.retention, t.log.first, t.log.last)
-		for _, c := range t.log.all() {
-			fmt.Fprintf(&b, "  %d %d %q %q %v", c.kind, c.commit, c.key, c.token, c.tablets != nil)
+		fmt.Fprintf(&b, "  log %d %d %d %d %d\n", t.log.retention, t.log.generation, t.log.since, t.log.next, t.log.last)
+		for _, c := range t.changes() {
+			fmt.Fprintf(&b, "  %d %d %d %q %q %d", c.position, c.kind, c.commit, c.key, c.cluster, c.tie)
 			for _, m := range c.mutations {
 				fmt.Fprintf(&b, " {%v}", stable(m))
 			}
@@ -197,7 +197,7 @@ func TestRecordsThatAreCutShortAreErrors(t *testing.T) {
 	l := startLogged(t, opts)
 	everything(t, l)
 	tbl := l.tables[testTable]
-	for _, c := range tbl.log.all() {
+	for _, c := range tbl.changes() {
 		records = append(records, putChange([]byte{recordChange}, tbl, c))
 	}
 	records = append(records, putTable([]byte{recordTable}, tbl), putProfiles([]byte{recordProfiles}, "i", l.profiles["projects/p/instances/i"]))

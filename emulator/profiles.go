@@ -22,7 +22,8 @@ import (
 // transactions, as that of a one-cluster instance does.
 const defaultProfile = "default"
 
-// Cluster is the id of the only cluster there is.
+// Cluster is the id of the cluster that serves, and the source of changes
+// unless an app profile routes them to another.
 const Cluster = "emulator-c1"
 
 // profile finds an app profile of an instance by id, "" for the default.
@@ -77,18 +78,19 @@ func (e *Emulator) profileFor(table, profile, view string) (*adminpb.AppProfile,
 	return e.profile(instanceOf(table), profile)
 }
 
-// transactional finds the table that a conditional or read-modify-write
-// request may write to. The service's text for a profile that does not allow
+// transactional finds the cluster that a conditional or read-modify-write
+// request is routed to, if it may write. The service's text for a profile that does not allow
 // them is from googleapis/google-cloud-python#10021.
-func (e *Emulator) transactional(table, profile, view string) (*table, error) {
+func (e *Emulator) transactional(table, profile, view string) (cluster string, err error) {
 	p, err := e.profileFor(table, profile, view)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if p.GetDataBoostIsolationReadOnly() == nil && !p.GetSingleClusterRouting().GetAllowTransactionalWrites() {
-		return nil, status.Error(codes.FailedPrecondition, "Single-row transactions are not allowed by this app profile")
+		return "", status.Error(codes.FailedPrecondition, "Single-row transactions are not allowed by this app profile")
 	}
-	return e.writable(table, profile, view)
+	_, cluster, err = e.writable(table, profile, view)
+	return cluster, err
 }
 
 // instanceAdmin is google.bigtable.admin.v2.BigtableInstanceAdmin, of which app

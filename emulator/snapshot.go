@@ -25,7 +25,7 @@ func (e *Emulator) snapshotIfLong() {
 type frozen struct {
 	table   *table // a copy, whose slices and maps no one changes
 	rows    *btree.BTreeG[*store.Row]
-	changes []change
+	changes []logView // for each tablet
 	tokens  []tokenUse
 }
 
@@ -71,20 +71,24 @@ func (e *Emulator) freeze() (uint64, uint64, []frozen, map[string]map[string]*ad
 	}
 	var tables []frozen
 	for _, t := range e.tables {
-		tables = append(tables, t.freeze())
+		tables = append(tables, t.freeze(e.clock.micros()))
 	}
 	return segment, e.nextID, tables, profiles, nil
 }
 
-func (t *table) freeze() frozen {
+func (t *table) freeze(now int64) frozen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := &table{name: t.name, id: t.id, info: t.info, schema: t.schema, tabletID: t.tabletID}
-	for _, tab := range t.tablets {
+	f := frozen{table: c, rows: t.rows.Copy(), tokens: append([]tokenUse(nil), t.tokens.queue...)}
+	t.trim(now)
+	for i, tab := range t.tablets {
 		c.tablets = append(c.tablets, &tablet{id: tab.id, start: tab.start})
+		f.changes = append(f.changes, t.view(tab.start, t.tabletEnd(i), 0, t.log.next, true))
 	}
-	c.log.last, c.log.first = t.log.last, t.log.first
-	return frozen{table: c, rows: t.rows.Copy(), changes: t.log.all(), tokens: append([]tokenUse(nil), t.tokens.queue...)}
+	c.log = t.log // without what is below a pointer: the views have that
+	c.log.closed = nil
+	return f
 }
 
 func (f frozen) save(put func(func([]byte) []byte) error) error {
@@ -94,10 +98,8 @@ func (f frozen) save(put func(func([]byte) []byte) error) error {
 	if err := f.saveRows(put); err != nil {
 		return err
 	}
-	for _, c := range f.changes {
-		if err := put(func(b []byte) []byte { return putChange(append(b, recordLog), f.table, c) }); err != nil {
-			return err
-		}
+	if err := f.saveLog(put); err != nil {
+		return err
 	}
 	if len(f.tokens) == 0 {
 		return nil
@@ -109,6 +111,19 @@ func (f frozen) save(put func(func([]byte) []byte) error) error {
 		}
 		return b
 	})
+}
+
+func (f frozen) saveLog(put func(func([]byte) []byte) error) (err error) {
+	for _, v := range f.changes {
+		v.each(func(c *change) bool {
+			err = put(func(b []byte) []byte { return putChange(putUint(append(b, recordLog), c.position), f.table, *c) })
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f frozen) saveRows(put func(func([]byte) []byte) error) error {

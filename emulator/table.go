@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"cmp"
 	"sync"
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
@@ -26,6 +27,8 @@ type table struct {
 	interner store.Interner
 	tokens   tokenWindow
 	log      changeLog
+	settings StreamSettings
+	encoded  []byte // of the change being made, reused
 }
 
 func newTable(name string, id uint64, info *adminpb.Table, schema *store.Schema) *table {
@@ -56,8 +59,9 @@ func (t *table) currentSchema() *store.Schema {
 type session struct {
 	e         *Emulator
 	t         *table
-	now       int64 // microseconds
-	replaying bool  // the journal: nothing is journaled again or splits by itself
+	now       int64  // microseconds
+	cluster   string // that the request is routed to
+	replaying bool   // the journal: nothing is journaled again or splits by itself
 	hint      btree.PathHint
 	key       store.Row // lookup key, reused
 }
@@ -78,13 +82,27 @@ func (s *session) mutate(kind changeKind, key string, muts []*bigtablepb.Mutatio
 	a := store.Apply(s.t.schema, &s.t.interner, key, old, muts, s.now)
 	s.put(key, old, a.Row)
 	if len(a.Changes) > 0 {
-		s.record(change{kind: kind, key: key, mutations: a.Changes, token: token})
+		c := change{kind: kind, key: key, mutations: a.Changes, token: token}
+		if kind != changeGC {
+			c.cluster = cmp.Or(s.cluster, Cluster)
+		}
+		s.record(c)
 	}
 }
 
+// keptBuffer is how large the buffer of a table for the change being made may
+// stay between changes.
+const keptBuffer = 64 << 10
+
 // record stamps a change and appends it to log and journal.
 func (s *session) record(c change) {
-	c.commit = s.t.log.stamp(s.now)
+	s.t.log.stamp(&c, s.now, s.t.settings.EqualCommitTimes)
+	if c.tablets == nil && (s.t.log.retention > 0 || s.e.journal != nil) {
+		c.encode(s.t.encoded)
+		if cap(c.encoded) <= keptBuffer {
+			s.t.encoded = c.encoded
+		}
+	}
 	s.note(c)
 	s.e.journalChange(s.t, c)
 }
@@ -94,7 +112,10 @@ func (s *session) note(c change) {
 	if len(c.token) > 0 {
 		s.t.tokens.use(tokenID(c.key, c.token), c.commit)
 	}
-	s.t.log.append(c)
+	s.t.log.number(&c)
+	if c.tablets == nil {
+		s.t.keep(&c)
+	}
 }
 
 // put makes r, nil for none, the row of a key.

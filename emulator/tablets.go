@@ -23,11 +23,13 @@ type tablet struct {
 	id    uint64
 	start string
 	size  int64
+	part  *logPart
+	until uint64 // position of the change that ended it; 0: it has not ended
 }
 
 func (t *table) newTablet(start string) *tablet {
 	t.tabletID++
-	return &tablet{id: t.tabletID, start: start}
+	return &tablet{id: t.tabletID, start: start, part: &logPart{}}
 }
 
 // tabletAt is the index of the tablet that holds a key.
@@ -100,16 +102,19 @@ func (s *session) retile(i, n int, starts ...string) {
 
 func (t *table) retile(i, n int, starts []string) *tabletChange {
 	c := &tabletChange{}
-	end, rest := t.tabletEnd(i+n-1), int64(0)
+	end, rest, dropped := t.tabletEnd(i+n-1), int64(0), uint64(0)
 	for j := i; j < i+n; j++ {
+		tab := t.tablets[j]
 		c.closed = append(c.closed, t.tabletRef(j))
-		rest += t.tablets[j].size
+		rest, dropped = rest+tab.size, max(dropped, tab.part.dropped)
+		tab.until = t.log.next
+		t.log.end(tab.part, t.tabletRef(j))
 	}
 	opened := make([]*tablet, len(starts))
 	for j, start := range starts {
 		stop := end
 		opened[j] = t.newTablet(start)
-		opened[j].size = rest
+		opened[j].size, opened[j].part.dropped = rest, dropped
 		if j+1 < len(starts) {
 			stop = starts[j+1]
 			opened[j].size = t.sizeBetween(start, stop)

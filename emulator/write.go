@@ -35,7 +35,7 @@ func (d *dataService) PingAndWarm(_ context.Context, req *bigtablepb.PingAndWarm
 
 // MutateRow changes one row.
 func (d *dataService) MutateRow(ctx context.Context, req *bigtablepb.MutateRowRequest) (*bigtablepb.MutateRowResponse, error) {
-	t, err := d.e.writable(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	t, cluster, err := d.e.writable(req.TableName, req.AppProfileId, req.AuthorizedViewName)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (d *dataService) MutateRow(ctx context.Context, req *bigtablepb.MutateRowRe
 	if missing != nil {
 		return nil, missing
 	}
-	w := writer{e: d.e, t: t, schema: t.currentSchema(), entries: []*bigtablepb.MutateRowsRequest_Entry{entry}}
+	w := writer{e: d.e, t: t, cluster: cluster, schema: t.currentSchema(), entries: []*bigtablepb.MutateRowsRequest_Entry{entry}}
 	statuses, err := w.run(ctx)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (d *dataService) MutateRow(ctx context.Context, req *bigtablepb.MutateRowRe
 // MutateRows changes several rows, each atomically, in the order of the
 // request. A request that is wrong anywhere is refused as a whole.
 func (d *dataService) MutateRows(req *bigtablepb.MutateRowsRequest, stream bigtablepb.Bigtable_MutateRowsServer) error {
-	t, err := d.e.writable(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	t, cluster, err := d.e.writable(req.TableName, req.AppProfileId, req.AuthorizedViewName)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (d *dataService) MutateRows(req *bigtablepb.MutateRowsRequest, stream bigta
 	if missing != nil {
 		statuses = sameStatus(status.Convert(missing).Proto(), len(req.Entries))
 	} else {
-		w := writer{e: d.e, t: t, schema: schema, entries: req.Entries, fault: f}
+		w := writer{e: d.e, t: t, cluster: cluster, schema: schema, entries: req.Entries, fault: f}
 		if statuses, err = w.run(stream.Context()); err != nil {
 			return err
 		}
@@ -121,16 +121,18 @@ func sameStatus(s *statuspb.Status, n int) []*statuspb.Status {
 	return out
 }
 
-// writable finds the table that a request may write to.
-func (e *Emulator) writable(table, profile, view string) (*table, error) {
+// writable finds the table that a request may write to, and the cluster that
+// its app profile routes it to.
+func (e *Emulator) writable(table, profile, view string) (*table, string, error) {
 	p, err := e.profileFor(table, profile, view)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if p.GetDataBoostIsolationReadOnly() != nil {
-		return nil, status.Error(codes.FailedPrecondition, "Writes are not allowed by this app profile: it is for Data Boost, which is read-only")
+		return nil, "", status.Error(codes.FailedPrecondition, "Writes are not allowed by this app profile: it is for Data Boost, which is read-only")
 	}
-	return e.table(table)
+	t, err := e.table(table)
+	return t, cmp.Or(p.GetSingleClusterRouting().GetClusterId(), Cluster), err
 }
 
 // validateEntries checks a whole request. A missing family fails every entry
@@ -202,6 +204,7 @@ func (e *Emulator) checkKey(key []byte) error {
 type writer struct {
 	e       *Emulator
 	t       *table
+	cluster string
 	schema  *store.Schema // that the entries were validated against
 	entries []*bigtablepb.MutateRowsRequest_Entry
 	fault   *Fault
@@ -234,6 +237,7 @@ func (w *writer) turn(statuses []*statuspb.Status, lo, hi int) {
 	w.t.mu.Lock()
 	defer w.t.mu.Unlock()
 	s := w.e.session(w.t)
+	s.cluster = w.cluster
 	for i := lo; i < hi; i++ {
 		statuses[i] = statusOK
 		if w.fault.hits(i) && !w.fault.After {

@@ -1,0 +1,239 @@
+package emulator
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// changeReader reads the changes of one partition for one call. It holds at
+// most one chunk of each part of the log that it reads, however slow its
+// client is.
+type changeReader struct {
+	keyRange
+	place
+	e          *Emulator
+	t          *table
+	tablet     *tablet // whose keys are the partition's; nil: there is none
+	generation uint64
+	binding    []byte // of the partition's tokens
+	ends       bool
+	endTime    int64 // microseconds, inclusive
+	heartbeat  time.Duration
+	out        streamSender
+}
+
+// turn is what a reader finds each time it looks.
+type turn struct {
+	settings  StreamSettings
+	view      logView
+	rest      bool            // more changes are there than the view has
+	ended     bool            // the tablet has ended
+	watermark int64           // once the view has been served, and nothing rests
+	wake      <-chan struct{} // closed when there is something new
+	durable   int64           // the journal position of all that was seen
+}
+
+func (r *changeReader) run(ctx context.Context) error {
+	beat := time.NewTimer(r.heartbeat)
+	defer beat.Stop()
+	for {
+		moved := r.e.clock.waiter()
+		turn, err := r.look()
+		if err != nil {
+			return err
+		}
+		if err := r.e.durable(turn.durable); err != nil {
+			return err
+		}
+		r.out.patience = turn.settings.SlowReader
+		done, err := r.serve(&turn, beat)
+		if done || err != nil {
+			return err
+		}
+		if turn.rest {
+			continue
+		}
+		if turn.ended {
+			return r.closeMoved()
+		}
+		if r.ends && turn.watermark > r.endTime {
+			return r.closeDone()
+		}
+		if err := r.wait(ctx, &turn, moved, beat); err != nil {
+			return err
+		}
+	}
+}
+
+// look takes the next changes, and says whether there are more.
+func (r *changeReader) look() (turn, error) {
+	t := r.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.checkStream(r.generation); err != nil {
+		return turn{}, err
+	}
+	s := t.settings.orDefaults()
+	if r.floor < t.droppedIn(r.start, r.end) {
+		return turn{}, status.Error(s.Expired, "The stream has fallen behind the change stream's retention period")
+	}
+	if r.tablet == nil { // misaligned
+		return turn{settings: s, ended: true, durable: r.e.appended()}, nil
+	}
+	upTo := t.log.next
+	if r.tablet.until > 0 {
+		upTo = r.tablet.until
+	}
+	found := turn{settings: s, view: t.view(r.start, r.end, r.floor, upTo, false), ended: r.tablet.until > 0, durable: r.e.appended()}
+	found.rest = found.view.upTo < upTo
+	found.watermark = max(r.e.clock.micros(), t.log.last)
+	if !s.LowWatermark.IsZero() {
+		found.watermark = s.LowWatermark.UnixMicro()
+	}
+	if !found.rest && !found.ended {
+		found.wake = r.tablet.part.waiter()
+	}
+	return found, nil
+}
+
+// serve sends the changes of a turn, and heartbeats that come due meanwhile.
+// done says that the stream is over.
+func (r *changeReader) serve(turn *turn, beat *time.Timer) (done bool, err error) {
+	turn.view.each(func(c *change) bool {
+		if r.served(c.key, c.position) {
+			return true
+		}
+		if r.ends && c.commit > r.endTime {
+			done, err = true, r.closeDone()
+			return false
+		}
+		select {
+		case <-beat.C:
+			beat.Reset(r.heartbeat)
+			err = r.sendHeartbeat(turn, r.at)
+		default:
+		}
+		if err == nil {
+			r.advance(c.position+1, c.commit)
+			err = r.sendChange(c, turn.settings)
+		}
+		return err == nil
+	})
+	if done || err != nil {
+		return done, err
+	}
+	r.advance(turn.view.upTo, r.at)
+	if !turn.rest && !turn.ended {
+		// Whatever comes later is committed at this time at the earliest.
+		r.advance(r.floor, max(r.e.clock.micros(), r.at))
+	}
+	return false, nil
+}
+
+// wait waits for something new, and sends a heartbeat if it comes due.
+func (r *changeReader) wait(ctx context.Context, turn *turn, moved <-chan struct{}, beat *time.Timer) error {
+	var end <-chan time.Time
+	if r.ends {
+		timer := time.NewTimer(max(time.Millisecond, time.Duration(r.endTime+1-turn.watermark)*time.Microsecond))
+		defer timer.Stop()
+		end = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-turn.wake:
+	case <-moved:
+	case <-end:
+	case <-beat.C:
+		beat.Reset(r.heartbeat)
+		return r.sendHeartbeat(turn, turn.watermark)
+	}
+	return nil
+}
+
+func (r *changeReader) sendHeartbeat(turn *turn, watermark int64) error {
+	if !turn.settings.LowWatermark.IsZero() {
+		watermark = turn.settings.LowWatermark.UnixMicro()
+	}
+	return r.out.send(&bigtablepb.ReadChangeStreamResponse{StreamRecord: &bigtablepb.ReadChangeStreamResponse_Heartbeat_{
+		Heartbeat: &bigtablepb.ReadChangeStreamResponse_Heartbeat{
+			ContinuationToken:     &bigtablepb.StreamContinuationToken{Partition: partitionProto(r.keyRange), Token: encodeToken(r.binding, &r.place)},
+			EstimatedLowWatermark: microsProto(watermark),
+		}}})
+}
+
+func microsProto(micros int64) *timestamppb.Timestamp { return timestamppb.New(time.UnixMicro(micros)) }
+
+// sendChange sends a change as one record, in as many messages as it takes.
+func (r *changeReader) sendChange(c *change, s StreamSettings) error {
+	entry := &bigtablepb.MutateRowsRequest_Entry{}
+	if err := proto.Unmarshal(c.encoded, entry); err != nil {
+		return status.Errorf(codes.Internal, "the change log holds a damaged message: %v", err)
+	}
+	watermark := c.commit
+	if !s.LowWatermark.IsZero() {
+		watermark = s.LowWatermark.UnixMicro()
+	}
+	p := recordPacker{limit: s.ChunkBytes, send: func(m *bigtablepb.ReadChangeStreamResponse_DataChange) error {
+		if m.Done {
+			m.Token, m.EstimatedLowWatermark = encodeToken(r.binding, &r.place), microsProto(watermark)
+		}
+		return r.out.send(&bigtablepb.ReadChangeStreamResponse{StreamRecord: &bigtablepb.ReadChangeStreamResponse_DataChange_{DataChange: m}})
+	}}
+	return p.record(c, entry.Mutations)
+}
+
+// closeDone ends a stream whose end time has passed.
+func (r *changeReader) closeDone() error {
+	return r.sendClose(&bigtablepb.ReadChangeStreamResponse_CloseStream{Status: &statuspb.Status{}})
+}
+
+// closeMoved ends a stream whose partition is none any more: it has a token
+// for each part of it that lies in one of the tablets there are now.
+func (r *changeReader) closeMoved() error {
+	tokens, opened, settings, durable := r.successors()
+	if err := r.e.durable(durable); err != nil {
+		return err
+	}
+	c := &bigtablepb.ReadChangeStreamResponse_CloseStream{
+		Status:             &statuspb.Status{Code: int32(codes.OutOfRange), Message: "Partition boundaries are misaligned."},
+		ContinuationTokens: tokens, NewPartitions: opened,
+	}
+	exact := true
+	for i, token := range tokens {
+		exact = exact && proto.Equal(token.Partition, opened[i])
+		if settings.WideTokens {
+			token.Partition = opened[i]
+		}
+	}
+	if exact && settings.OmitNewPartitions {
+		c.NewPartitions = nil
+	}
+	return r.sendClose(c)
+}
+
+func (r *changeReader) successors() (tokens []*bigtablepb.StreamContinuationToken, opened []*bigtablepb.StreamPartition, s StreamSettings, durable int64) {
+	t := r.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := t.tabletAt(r.start)
+	for j := range t.tabletsIn(r.start, r.end) {
+		whole := keyRange{t.tablets[i+j].start, t.tabletEnd(i + j)}
+		part, _ := r.within(whole) // not empty: the tablet holds keys of the partition
+		p := r.in(part)
+		tokens = append(tokens, &bigtablepb.StreamContinuationToken{Partition: partitionProto(part), Token: encodeToken(tokenBinding(t, part), &p)})
+		opened = append(opened, partitionProto(whole))
+	}
+	return tokens, opened, t.settings, r.e.appended()
+}
+
+func (r *changeReader) sendClose(c *bigtablepb.ReadChangeStreamResponse_CloseStream) error {
+	return r.out.send(&bigtablepb.ReadChangeStreamResponse{StreamRecord: &bigtablepb.ReadChangeStreamResponse_CloseStream_{CloseStream: c}})
+}
