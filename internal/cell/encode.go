@@ -90,12 +90,30 @@ func TypeName(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
+// TypeError says that an encoding takes no value of a type, whatever the value is.
+type TypeError struct{ text string }
+
+// Error says what the encoding takes, and what to write.
+func (e *TypeError) Error() string { return e.text }
+
 // mismatch says that an encoding does not take the type of v, and what to write.
 func mismatch(encoding, takes string, v any, hint string) error {
-	if hint == "" {
-		return fmt.Errorf("%s takes %s, not %s", encoding, takes, TypeName(v))
+	text := fmt.Sprintf("%s takes %s, not %s", encoding, takes, TypeName(v))
+	if hint != "" {
+		text += ": " + hint
 	}
-	return fmt.Errorf("%s takes %s, not %s: %s", encoding, takes, TypeName(v), hint)
+	return &TypeError{text}
+}
+
+// Fits returns a *TypeError where the encoding takes no value of the type of v, which
+// stands for all values of its type.
+func (e Encoding) Fits(v any) error {
+	_, err := e.Append(nil, v, "")
+	var mismatched *TypeError
+	if errors.As(err, &mismatched) {
+		return mismatched
+	}
+	return nil
 }
 
 func appendBytes(dst []byte, v any) ([]byte, error) {

@@ -140,7 +140,10 @@ func (p *Program) Source() pipeline.Expr { return p.src }
 // check holds the static type against what the place asks for; dyn is checked when
 // the value is there.
 func (w Want) check(e pipeline.Expr, t *cel.Type) error {
-	if w == Anything || t.Kind() == cel.DynKind {
+	if w == Anything {
+		return writable(e, t)
+	}
+	if t.Kind() == cel.DynKind {
 		return nil
 	}
 	if strings.HasPrefix(t.String(), "optional_type(") {
@@ -167,6 +170,22 @@ func (w Want) check(e pipeline.Expr, t *cel.Type) error {
 	}
 	name := plainTypes(t.String())
 	return Errors{errorAt(e, nil, fmt.Sprintf("is of type %s, and this place takes %s%s", name, w, w.hint(name)))}
+}
+
+// writable refuses what Eval has no value for.
+func writable(e pipeline.Expr, t *cel.Type) error {
+	for t.TypeName() == "optional_type" && len(t.Parameters()) == 1 {
+		t = t.Parameters()[0]
+	}
+	switch {
+	case t.Kind() == cel.TypeKind:
+		return Errors{errorAt(e, nil, "is a type, and this place takes a value: compare it, as in type(event.a) == string")}
+	case t.Kind() == cel.MapKind && len(t.Parameters()) == 2:
+		if key := t.Parameters()[0].Kind(); key != cel.StringKind && key != cel.DynKind {
+			return Errors{errorAt(e, nil, fmt.Sprintf("is a map with keys of type %s, and the keys of a JSON object are text: quote them", plainTypes(t.Parameters()[0].String())))}
+		}
+	}
+	return nil
 }
 
 // String names the type as error messages do.

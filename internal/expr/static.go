@@ -3,6 +3,7 @@ package expr
 import (
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
@@ -49,6 +50,41 @@ func (p *Program) Function() string {
 		return e.AsCall().FunctionName()
 	}
 	return ""
+}
+
+// Sample returns a value of the expression's static type, which stands for all of them,
+// as Eval returns values; of an optional it is what the optional may hold. known is false
+// where the type is known only when there is a record.
+func (p *Program) Sample() (v any, known bool) {
+	t := p.ast.OutputType()
+	for t.TypeName() == "optional_type" && len(t.Parameters()) == 1 {
+		t = t.Parameters()[0]
+	}
+	switch t.Kind() {
+	case cel.BoolKind:
+		return false, true
+	case cel.IntKind:
+		return int64(0), true
+	case cel.UintKind:
+		return uint64(0), true
+	case cel.DoubleKind:
+		return float64(0), true
+	case cel.StringKind:
+		return "", true
+	case cel.BytesKind:
+		return []byte{}, true
+	case cel.TimestampKind:
+		return time.Unix(0, 0).UTC(), true
+	case cel.DurationKind:
+		return time.Duration(0), true
+	case cel.ListKind:
+		return []any{}, true
+	case cel.MapKind:
+		return map[string]any{}, true
+	case cel.NullTypeKind:
+		return nil, true
+	}
+	return nil, false
 }
 
 // Uses reports whether the expression reads a variable, as in message.id.

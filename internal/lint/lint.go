@@ -34,6 +34,7 @@ type Rule string
 const (
 	RuleParse    Rule = "parse"         // the file's form and references
 	RuleCompile  Rule = "compile"       // its expressions
+	RuleType     Rule = "type"          // a value that its place never takes
 	RuleRecount  Rule = "counts-again"  // a second delivery adds a second time
 	RuleNewer    Rule = "removes-newer" // a second delivery can remove newer data
 	RuleLateSet  Rule = "late-set"      // a set that is late shows again after a delete
@@ -121,7 +122,11 @@ func Load(data []byte, o pipeline.Options) (*Loaded, Findings) {
 		return nil, found
 	}
 	w, emits, err := compile(p)
-	if found = found.with(faults(err, RuleCompile)); len(found) > 0 {
+	more := faults(err, RuleCompile)
+	if len(found) > 0 { // a column may not be the one that is meant
+		more = slices.DeleteFunc(more, func(f *Finding) bool { return f.Rule == RuleType })
+	}
+	if found = found.with(more); len(found) > 0 {
 		return nil, found
 	}
 	report := Check(p, w, emits)
@@ -184,6 +189,8 @@ func faults(err error, rule Rule) Findings {
 		case nil:
 		case *pipeline.Error:
 			add(err.Pos, err.Place, err.Message)
+		case *mapping.FitError:
+			out = append(out, &Finding{Severity: Error, Rule: RuleType, Pos: err.Fault.Pos, Place: err.Fault.Place, Message: err.Fault.Message})
 		case expr.Errors:
 			for _, e := range err {
 				add(e.Pos, e.Place, e.Message)

@@ -183,10 +183,17 @@ func (s *Session) key(m *mapping) ([]byte, error) {
 	if err != nil {
 		return nil, at(m.rowKey, err)
 	}
-	if len(key) == 0 || len(key) > s.w.limits.KeyBytes {
-		return nil, at(m.rowKey, fmt.Errorf("a row key of %d bytes; Bigtable takes 1 to %d", len(key), s.w.limits.KeyBytes))
+	if err := s.w.limits.checkKey(key); err != nil {
+		return nil, at(m.rowKey, err)
 	}
 	return key, nil
+}
+
+func (l *Limits) checkKey(key []byte) error {
+	if len(key) == 0 || len(key) > l.KeyBytes {
+		return fmt.Errorf("a row key of %d bytes; Bigtable takes 1 to %d", len(key), l.KeyBytes)
+	}
+	return nil
 }
 
 // time returns the record's time in microseconds, a whole number of milliseconds.
@@ -209,12 +216,20 @@ func (s *Session) micros(p *expr.Program) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	t := v.(time.Time)
+	micros, err := recordTime(v.(time.Time))
+	if err != nil {
+		return 0, at(p, err)
+	}
+	return micros, nil
+}
+
+// recordTime returns a time in microseconds, a whole number of milliseconds.
+func recordTime(t time.Time) (int64, error) {
 	if t.Nanosecond()%int(time.Millisecond) != 0 {
-		return 0, at(p, errors.New("a time finer than a millisecond: truncate it with millis(…)"))
+		return 0, errors.New("a time finer than a millisecond: truncate it with millis(…)")
 	}
 	if t.Unix() < 0 {
-		return 0, at(p, errors.New("a time before 1970, which no cell can have"))
+		return 0, errors.New("a time before 1970, which no cell can have")
 	}
 	return t.UnixMicro(), nil
 }

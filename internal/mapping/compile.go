@@ -44,8 +44,9 @@ type column struct {
 
 // compiler collects the faults of all expressions.
 type compiler struct {
-	env  *expr.Env
-	errs []error
+	env    *expr.Env
+	limits Limits
+	errs   []error
 }
 
 func (c *compiler) err() error { return errors.Join(c.errs...) }
@@ -72,10 +73,18 @@ func (c *compiler) mapping(m *pipeline.Mapping, when, forEach *expr.Program) *ma
 		timestamp: c.compile(m.Timestamp, expr.Timestamp),
 		dedupeID:  c.compile(m.DedupeID, expr.Key),
 	}
+	c.tableFits(out.idFrom, t)
+	c.keyFits(out.rowKey, t.Key)
+	c.timeFits(out.timestamp)
+	c.dedupeFits(out.dedupeID)
 	for _, mu := range m.Mutations {
 		compiled := mutation{src: mu, when: c.compile(mu.When, expr.Bool), from: c.compile(mu.From, expr.Timestamp), to: c.compile(mu.To, expr.Timestamp)}
+		c.timeFits(compiled.from)
+		c.timeFits(compiled.to)
 		for _, a := range mu.Cells {
-			compiled.cells = append(compiled.cells, cellValue{a.Family.Name, []byte(a.Qualifier), a.Encoding, c.compile(a.Value, expr.Anything)})
+			value := cellValue{a.Family.Name, []byte(a.Qualifier), a.Encoding, c.compile(a.Value, expr.Anything)}
+			c.cellFits(mu.Kind, t, value)
+			compiled.cells = append(compiled.cells, value)
 		}
 		for _, col := range mu.Columns {
 			compiled.columns = append(compiled.columns, column{col.Family.Name, []byte(col.Qualifier), col.Family.Encoding(col.Qualifier)})

@@ -59,7 +59,7 @@ func Compile(p *pipeline.Pipeline, limits Limits) (*Write, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiler{env: plain}
+	c := &compiler{env: plain, limits: limits}
 	w := &Write{name: p.Name, limits: limits, tables: p.Tables, skip: c.compile(p.Write.Skip, expr.Bool)}
 	for _, m := range p.Write.Mappings {
 		c.env = plain

@@ -99,18 +99,18 @@ func (s *Session) aggregate(mu *mutation, micros int64, r *made) error {
 		}
 		input := &bigtablepb.Value{}
 		if mu.src.Kind == pipeline.Merge {
-			accumulator, ok := v.([]byte)
-			if !ok {
-				return at(c.value, errors.New("merge takes an accumulator of type bytes"))
+			accumulated, err := accumulator(v)
+			if err != nil {
+				return at(c.value, err)
 			}
 			// The service refuses an accumulator as raw_value (features.md, SNK-41).
-			input.Kind = &bigtablepb.Value_BytesValue{BytesValue: accumulator}
-			r.add(mergeToCell(c.family, c.qualifier, micros, input, len(accumulator)))
+			input.Kind = &bigtablepb.Value_BytesValue{BytesValue: accumulated}
+			r.add(mergeToCell(c.family, c.qualifier, micros, input, len(accumulated)))
 			continue
 		}
-		n, ok := v.(int64)
-		if !ok {
-			return at(c.value, errors.New("add takes an int: convert with int(…)"))
+		n, err := addend(v)
+		if err != nil {
+			return at(c.value, err)
 		}
 		input.Kind = &bigtablepb.Value_IntValue{IntValue: n}
 		r.add(addToCell(c.family, c.qualifier, micros, input))

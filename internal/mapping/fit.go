@@ -1,0 +1,140 @@
+package mapping
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/cell"
+	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// What is known of an expression's value before there is a record is held against the
+// place that the value goes to, by the same functions that write it: its type, and the
+// value itself where it is constant. What is refused here would fail with every record.
+
+// fits refuses an expression none of whose values write can take.
+func (c *compiler) fits(p *expr.Program, write func(v any) error) {
+	if p == nil {
+		return
+	}
+	sample, known := p.Sample()
+	if !known {
+		return
+	}
+	var err error
+	if p.IsConstant() {
+		v, failed := p.Eval(&expr.Vars{})
+		if _, absent := v.(expr.Absent); failed == nil && !absent {
+			err = write(v)
+		}
+	} else if err = write(sample); !isTypeError(err) {
+		err = nil // it is the sample's own value that is at fault
+	}
+	if err == nil {
+		return
+	}
+	src := p.Source()
+	c.errs = append(c.errs, &FitError{&pipeline.Error{Pos: src.Pos, Place: src.Place, Message: "no record can be written: " + err.Error()}})
+}
+
+// FitError says that the place an expression's value goes to takes none of its values. It
+// means nothing where what the file says of that place is at fault itself.
+type FitError struct{ Fault *pipeline.Error }
+
+// Error returns file:line:column: place: message.
+func (e *FitError) Error() string { return e.Fault.Error() }
+
+func isTypeError(err error) bool {
+	var mismatched *cell.TypeError
+	var refused *inputError
+	return errors.As(err, &mismatched) || errors.As(err, &refused)
+}
+
+// inputError says that a place other than a column takes no value of a type.
+type inputError struct{ text string }
+
+func (e *inputError) Error() string { return e.text }
+
+// cellFits holds a cell's value against its column or, in an aggregate family, against
+// what add and merge take.
+func (c *compiler) cellFits(kind pipeline.MutationKind, table *pipeline.Table, cell cellValue) {
+	switch kind {
+	case pipeline.Set:
+		c.fits(cell.value, func(v any) error {
+			_, err := cell.encoding.Append(nil, v, table.NullString)
+			return err
+		})
+	case pipeline.Add:
+		c.fits(cell.value, func(v any) error { _, err := addend(v); return err })
+	case pipeline.Merge:
+		c.fits(cell.value, func(v any) error { _, err := accumulator(v); return err })
+	}
+}
+
+// keyFits holds the row key against the table's encoding. The length that a key may have
+// belongs to it.
+func (c *compiler) keyFits(p *expr.Program, e cell.Encoding) {
+	c.fits(p, func(v any) error {
+		key, err := e.Append(nil, v, "")
+		if err != nil {
+			return err
+		}
+		return c.limits.checkKey(key)
+	})
+}
+
+// dedupeFits refuses a dedupeId that no record can have.
+func (c *compiler) dedupeFits(p *expr.Program) {
+	c.fits(p, func(v any) error {
+		switch v := v.(type) {
+		case string:
+			if v == "" {
+				return errors.New("an empty dedupeId: two different records would count as one")
+			}
+		case int64, uint64:
+		default:
+			return &inputError{fmt.Sprintf("a dedupeId is text or an integer, not %s: convert with string(…)", cell.TypeName(v))}
+		}
+		return nil
+	})
+}
+
+// timeFits refuses a constant time that no cell can have.
+func (c *compiler) timeFits(p *expr.Program) {
+	c.fits(p, func(v any) error {
+		t, ok := v.(time.Time)
+		if !ok {
+			return nil // Compile has refused it
+		}
+		_, err := recordTime(t)
+		return err
+	})
+}
+
+// tableFits refuses a constant table id that idMatches does not take.
+func (c *compiler) tableFits(p *expr.Program, t *pipeline.Table) {
+	c.fits(p, func(v any) error {
+		if id, ok := v.(string); ok && t.IDMatches != nil && !t.IDMatches.MatchString(id) {
+			return errors.New("the computed table id does not match idMatches")
+		}
+		return nil
+	})
+}
+
+// addend returns what add takes.
+func addend(v any) (int64, error) {
+	if n, ok := v.(int64); ok {
+		return n, nil
+	}
+	return 0, &inputError{fmt.Sprintf("add takes an int, not %s: convert with int(…)", cell.TypeName(v))}
+}
+
+// accumulator returns what merge takes.
+func accumulator(v any) ([]byte, error) {
+	if b, ok := v.([]byte); ok {
+		return b, nil
+	}
+	return nil, &inputError{fmt.Sprintf("merge takes an accumulator of type bytes, not %s", cell.TypeName(v))}
+}
