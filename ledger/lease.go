@@ -48,14 +48,15 @@ type Progress struct {
 	// Counts are totals since the lease was acquired, so that saying them again
 	// after an error adds nothing twice.
 	Counts
+	// Bytes is what the rows held, a total as Counts are.
+	Bytes int64
 }
 
 // Lease is the right to move one split forward. It is for one goroutine at a time.
 type Lease struct {
 	doc   *DocLease[splitDoc, *splitDoc]
 	task  Task
-	base  Counts // when it was acquired
-	from  []byte // the position then
+	base  Progress // when it was acquired
 	split *Split
 }
 
@@ -88,7 +89,7 @@ func (l *Ledger) acquire(ctx context.Context, t Task, holder string) (*Lease, er
 	if err != nil {
 		return nil, err
 	}
-	s := &Lease{doc: doc, task: t, base: doc.value.Counts, from: doc.value.Position}
+	s := &Lease{doc: doc, task: t, base: Progress{Position: string(doc.value.Position), Counts: doc.value.Counts, Bytes: doc.value.Bytes}}
 	s.keep()
 	return s, nil
 }
@@ -134,7 +135,7 @@ func (s *Lease) Try(ctx context.Context) error {
 // Release makes p durable and gives the split back, for anyone to take at once. The cause
 // counts as fruitless only if the position has not moved under this lease.
 func (s *Lease) Release(ctx context.Context, p Progress, cause Cause) error {
-	if at := max(p.Position, string(s.doc.value.Position)); at != string(s.from) {
+	if at := max(p.Position, string(s.doc.value.Position)); at != s.base.Position {
 		cause.Fruitless = false
 	}
 	return s.settle("releasing", s.doc.Release(ctx, cause, s.advance(p)))
@@ -159,8 +160,8 @@ func (s *Lease) settle(doing string, err error) error {
 }
 
 // advance moves the split to p.
-func (s *splitDoc) advance(base Counts, p Progress) error {
-	s.Counts = base.plus(p.Counts)
+func (s *splitDoc) advance(base, p Progress) error {
+	s.Counts, s.Bytes = base.plus(p.Counts), base.Bytes+p.Bytes
 	if p.Position == "" {
 		return nil
 	}

@@ -16,6 +16,8 @@ import (
 type Draft struct {
 	// Splits has the ranges of each split, in key order, apart from one another.
 	Splits [][]rowrange.Range
+	// Sections tells how large the parts of each split are; nil: nobody knows.
+	Sections [][]Section
 	// Limit is the number of rows over the whole scan, whose splits then run in the
 	// order given; 0: all, and the splits run in any order.
 	Limit int64
@@ -72,6 +74,9 @@ func (d Draft) documents(scan, attempt string) func(yield func(*splitDoc) bool) 
 		for i, ranges := range d.Splits {
 			s := &splitDoc{
 				Scan: scan, Attempt: attempt, Index: i, Of: len(d.Splits), Table: d.Table, Ranges: rangeDocs(ranges), State: SplitOpen, InOrder: d.Limit > 0,
+			}
+			if i < len(d.Sections) {
+				s.Sections = sectionDocs(d.Sections[i])
 			}
 			switch {
 			case d.Limit > 0 && i == 0:

@@ -37,7 +37,10 @@ type Split struct {
 	Table string
 	// Ranges are as planned: in key order, apart from one another, none empty.
 	Ranges []rowrange.Range
-	State  SplitState
+	// Sections are the split's parts, in key order, as its planner has sampled them; nil:
+	// it has not.
+	Sections []Section
+	State    SplitState
 	// Position is the last row key that is acknowledged, with all before it; empty:
 	// none.
 	Position string
@@ -46,6 +49,8 @@ type Split struct {
 	InOrder bool
 	Limit   int64
 	Counts
+	// Bytes is what those rows held, as they were read.
+	Bytes int64
 	// Holder has the lease, until Until by the store's clock; empty: nobody.
 	Holder string
 	Until  time.Time
@@ -56,6 +61,13 @@ type Split struct {
 	// LastError is why a holder last gave up.
 	LastError string
 	UpdatedAt time.Time
+}
+
+// Section is a part of a split: the keys before End (empty: to the end) and not in the
+// sections before, which held about so many bytes when the split was planned.
+type Section struct {
+	End   string
+	Bytes int64
 }
 
 // Remaining returns what of the split is still to be read, in key order; nothing
@@ -101,9 +113,25 @@ type splitDoc struct {
 	InOrder  bool       `json:"inOrder,omitempty"`
 	Limit    int64      `json:"limit,omitempty"`
 	Counts   `json:"counts"`
+	// Sections and Bytes tell how far the split is.
+	Sections []sectionDoc `json:"sections,omitempty"`
+	Bytes    int64        `json:"bytes,omitempty"`
 	// Before counts the splits before this one, of a scan whose splits run in order.
 	Before Counts `json:"before,omitzero"`
 	LeaseState
+}
+
+type sectionDoc struct {
+	End   []byte `json:"end,omitempty"`
+	Bytes int64  `json:"bytes"`
+}
+
+func sectionDocs(sections []Section) []sectionDoc {
+	docs := make([]sectionDoc, len(sections))
+	for i, s := range sections {
+		docs[i] = sectionDoc{End: []byte(s.End), Bytes: s.Bytes}
+	}
+	return docs
 }
 
 type rangeDoc struct {
@@ -131,11 +159,14 @@ func (s *splitDoc) finished() bool { return s.State == SplitDone || s.State == S
 
 func (s *splitDoc) split(doc Doc) *Split {
 	split := &Split{
-		Task: s.task(), Of: s.Of, Table: s.Table, State: s.State, Position: string(s.Position), InOrder: s.InOrder, Limit: s.Limit, Counts: s.Counts,
+		Task: s.task(), Of: s.Of, Table: s.Table, State: s.State, Position: string(s.Position), InOrder: s.InOrder, Limit: s.Limit, Counts: s.Counts, Bytes: s.Bytes,
 		Holder: s.Holder, Fence: s.Fence, Fruitless: s.Fruitless, Deaths: s.Deaths, LastError: s.LastError, UpdatedAt: doc.UpdatedAt,
 	}
 	if s.Holder != "" {
 		split.Until = s.until(doc)
+	}
+	for _, section := range s.Sections {
+		split.Sections = append(split.Sections, Section{End: string(section.End), Bytes: section.Bytes})
 	}
 	for _, r := range s.Ranges {
 		split.Ranges = append(split.Ranges,

@@ -86,7 +86,7 @@ func (d *demo) scan(ctx context.Context, l *local, f *flights) (differences, err
 	bar := newProgress(d.stderr, "scanned", len(f.rows))
 	d.scanning.begin(bar.set)
 	began := time.Now()
-	id, err := request(ctx, l, f.Pipeline.Name, task.ScanRequest{Version: task.Version, Scan: scan.Name, Parallelism: demoWorkers})
+	id, err := request(ctx, l, f.Pipeline.Name, task.ScanRequest{Version: task.Version, Scan: scan.Name, Parallelism: demoWorkers * splitsPerWorker})
 	if err != nil {
 		return nil, err
 	}

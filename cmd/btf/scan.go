@@ -78,6 +78,9 @@ func scanCommand() *cobra.Command {
 // defaultWorkers is how many splits are read at a time where nobody says.
 const defaultWorkers = 4
 
+// splitsPerWorker are asked for, so that a worker that is done early finds another one.
+const splitsPerWorker = 4
+
 // scanner is one run of the command.
 type scanner struct {
 	file, name, to, resume, cancel          string
@@ -169,7 +172,7 @@ func (s *scanner) begin(ctx context.Context, p *pipeline.Pipeline) error {
 }
 
 func (s *scanner) request() task.ScanRequest {
-	return task.ScanRequest{Version: task.Version, Scan: s.name, Parallelism: s.workers}
+	return task.ScanRequest{Version: task.Version, Scan: s.name, Parallelism: s.workers * splitsPerWorker}
 }
 
 // await makes the first of several calls to the ledger.

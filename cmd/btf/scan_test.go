@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -21,10 +20,8 @@ import (
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc/codes"
-	"pgregory.net/rapid"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
-	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -527,24 +524,5 @@ func TestStatusMakesNoLedger(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the ledger's directory: %v, want none", err)
-	}
-}
-
-func TestTheShareOfARangeGrowsWithTheKey(t *testing.T) {
-	key := rapid.SliceOfN(rapid.Byte(), 1, 4)
-	rapid.Check(t, func(t *rapid.T) {
-		r := rowrange.Range{Start: string(key.Draw(t, "start")), End: string(key.Draw(t, "end")), StartOpen: rapid.Bool().Draw(t, "open")}
-		a, b := string(key.Draw(t, "a")), string(key.Draw(t, "b"))
-		if r.IsEmpty() || a > b {
-			t.Skip()
-		}
-		x, y := rangeShare(r, a), rangeShare(r, b)
-		if x < 0 || y > 1 || x > y || math.IsNaN(x) || math.IsNaN(y) {
-			t.Fatalf("%s: up to %q %f, up to %q %f", r, a, x, b, y)
-		}
-	})
-	half := rangeShare(rowrange.Range{Start: "order#0", End: "order#2"}, "order#1")
-	if math.Abs(half-0.5) > 0.01 {
-		t.Errorf("half way is %f", half)
 	}
 }

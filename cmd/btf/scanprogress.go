@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
@@ -10,9 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/term"
-
-	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
-	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // scanProgress tells how far a scan is: a bar on a terminal, elsewhere a line now and
@@ -117,94 +113,4 @@ func (p *scanProgress) end(now *scanShare, stopped bool) {
 	case stopped && now != nil && now.of > 0:
 		fmt.Fprintln(p.out, p.line(now, false))
 	}
-}
-
-// scanShare is how far a scan is.
-type scanShare struct {
-	share  float64 // of the key space, from 0 to 1
-	rows   int64
-	open   int // splits that are not finished
-	failed int
-	of     int
-	held   []*ledger.Split // those that somebody has leased
-}
-
-// shareOf reads how far a scan is.
-func shareOf(ctx context.Context, l *ledger.Ledger, id string) (*scanShare, error) {
-	scan, err := l.Scan(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	s := &scanShare{of: scan.Splits}
-	sum := 0.0
-	err = l.Splits(ctx, scan, func(split *ledger.Split) error {
-		s.rows += split.Rows
-		switch split.State {
-		case ledger.SplitDone:
-			sum++
-			return nil
-		case ledger.SplitFailed:
-			s.failed++
-			sum += splitShare(split)
-			return nil
-		}
-		s.open++
-		sum += splitShare(split)
-		if split.Holder != "" {
-			s.held = append(s.held, split)
-		}
-		return nil
-	})
-	if s.of > 0 {
-		s.share = sum / float64(s.of)
-	}
-	if scan.State == ledger.ScanDone {
-		s.share = 1
-	}
-	return s, err
-}
-
-// splitShare is how much of a split's key space is read, by its position.
-func splitShare(s *ledger.Split) float64 {
-	if s.Position == "" || len(s.Ranges) == 0 {
-		return 0
-	}
-	sum := 0.0
-	for _, r := range s.Ranges {
-		sum += rangeShare(r, s.Position)
-	}
-	return sum / float64(len(s.Ranges))
-}
-
-// rangeShare is how much of a range lies up to key, if keys were spread evenly.
-func rangeShare(r rowrange.Range, key string) float64 {
-	rest := r.After(key)
-	switch {
-	case rest.IsEmpty():
-		return 1
-	case rest.Equal(r):
-		return 0
-	}
-	common := 0
-	for r.End != "" && common < len(r.Start) && common < len(r.End) && r.Start[common] == r.End[common] {
-		common++
-	}
-	low, high, at := fraction(r.Start, common), 1.0, fraction(key, common)
-	if r.End != "" {
-		high = fraction(r.End, common)
-	}
-	if high <= low {
-		return 0
-	}
-	return min(1, max(0, (at-low)/(high-low)))
-}
-
-// fraction reads the bytes of a key from some on as the digits of a number below 1.
-func fraction(key string, from int) float64 {
-	f, unit := 0.0, 1.0
-	for i := from; i < len(key) && i < from+7; i++ {
-		unit /= 256
-		f += float64(key[i]) * unit
-	}
-	return f
 }

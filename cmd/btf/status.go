@@ -220,6 +220,7 @@ func (s *statusReport) splits(splits []*ledger.Split, out *printer) error {
 	w := tabwriter.NewWriter(out.out, 0, 0, 2, ' ', 0)
 	table := printer{out: w}
 	head := false
+	perRow := bytesPerRow(splits)
 	for _, split := range splits {
 		if split.State == ledger.SplitDone && !s.all {
 			continue
@@ -228,11 +229,13 @@ func (s *statusReport) splits(splits []*ledger.Split, out *printer) error {
 			head = true
 			table.printf("  SPLIT\tSTATE\tREAD\tROWS\tFENCE\tCHANGED\tHOLDER\tLAST ERROR\n")
 		}
-		share := min(0.99, splitShare(split)) // it is an estimate
-		if split.State == ledger.SplitDone {
-			share = 1
+		read := "-"
+		if share, known := splitShare(split, perRow); split.State == ledger.SplitDone {
+			read = "100%"
+		} else if known {
+			read = fmt.Sprintf("%.0f%%", 100*min(0.99, share)) // it is an estimate
 		}
-		table.printf("  %d\t%s\t%.0f%%\t%d\t%d\t%s\t%s\t%s\n", split.Index, string(split.State), 100*share, split.Rows,
+		table.printf("  %d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", split.Index, string(split.State), read, split.Rows,
 			split.Fence, age(s.now(), split.UpdatedAt), s.leaseOf(split), split.LastError)
 	}
 	return errors.Join(table.err, w.Flush())

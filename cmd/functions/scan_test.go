@@ -229,7 +229,7 @@ func TestAScanSurvivesTheDeathOfItsWorkers(t *testing.T) {
 
 	var pace pace
 	published := func() int { return pace.note(len(topics.Published("out"))) }
-	publish(t, topics, "orders-scan-requests", task.ScanRequest{Version: 1, Scan: "all", Parallelism: processes})
+	publish(t, topics, "orders-scan-requests", task.ScanRequest{Version: 1, Scan: "all", Parallelism: tablets})
 	for k := range kills {
 		await(t, func() bool { return published() >= (k+1)*rows/(kills+2) })
 		w.kill(k % processes)

@@ -8,27 +8,28 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 const (
 	// splitBytes is how much of a table one split holds at least, where its tablets
 	// allow and nobody asks for more parallelism: a few minutes of reading.
 	splitBytes = 256 << 20
-	// splitsPerWorker are made where parallelism is asked for, so that a worker that
-	// is done early finds another one.
-	splitsPerWorker = 4
 	// maxRequest bounds a split's part of a ReadRows request, in bytes. Bigtable takes
 	// 512 KiB (googleapis/google-cloud-python#6836), of which the filter may have 20
 	// and a range's start may grow to a key of 4.
 	maxRequest = 384 << 10
 	// maxDocument bounds what the ranges of a split take in the ledger.
 	maxDocument = 600_000
+	// maxSections bounds the sections that are kept of a split.
+	maxSections = 16
 )
 
 // piece is a range within one tablet.
 type piece struct {
 	rowrange.Range
-	weight int64 // bytes, about
+	bytes  int64 // about
+	weight int64 // at least 1
 }
 
 // cut cuts the ranges, which are in key order and apart, at every boundary of a tablet
@@ -48,7 +49,7 @@ func cut(ranges []rowrange.Range, samples []btrpc.Sample) []piece {
 		}
 	}
 	for i := range pieces {
-		pieces[i].weight = weights[tabletOf[i]] / in[tabletOf[i]]
+		pieces[i].bytes = weights[tabletOf[i]] / in[tabletOf[i]]
 	}
 	return pieces
 }
@@ -78,46 +79,61 @@ func tablets(samples []btrpc.Sample) (keys []string, weights []int64) {
 	return keys, append(weights, max(0, end-before))
 }
 
-// group makes splits of neighbouring pieces: a piece that is large enough stays alone,
-// small ones share one.
-func group(pieces []piece, parallelism int) [][]rowrange.Range {
-	total := int64(0)
+// group makes splits of neighbouring pieces. Where parallelism is 0, a piece that is
+// large enough stays alone, and small ones share one. Else it is how many splits there
+// are, about as large as each other, where there are as many pieces and each split fits
+// into a request.
+func group(pieces []piece, parallelism int) []*bundle {
+	rest := int64(0) // of the splits from the last on
 	for i := range pieces {
-		pieces[i].weight = max(1, pieces[i].weight) // an empty tablet too may hold a row by now
-		total += pieces[i].weight
-	}
-	target := int64(splitBytes)
-	if parallelism > 0 {
-		target = min(target, total/int64(parallelism)/splitsPerWorker)
+		pieces[i].weight = max(1, pieces[i].bytes) // an empty tablet too may hold a row by now
+		rest += pieces[i].weight
 	}
 	var groups []*bundle
-	for _, p := range pieces {
-		if last := len(groups) - 1; last < 0 || !groups[last].add(p, target) {
-			groups = append(groups, newBundle(p))
+	left := parallelism // splits from the last on
+	for i, p := range pieces {
+		var last *bundle
+		if len(groups) > 0 {
+			last = groups[len(groups)-1]
 		}
+		switch {
+		case last == nil:
+		case parallelism == 0 && last.weight+p.weight <= splitBytes && last.add(p):
+			continue
+		case parallelism > 0 && !last.isWhole(p, rest, left, len(pieces)-i) && last.add(p):
+			continue
+		default:
+			rest -= last.weight
+			left = max(1, left-1)
+		}
+		groups = append(groups, newBundle(p))
 	}
-	splits := make([][]rowrange.Range, len(groups))
-	for i, g := range groups {
-		splits[i] = g.ranges
-	}
-	return splits
+	return groups
+}
+
+// isWhole reports whether the next piece belongs to another split: of the pieces that are
+// left there is one at least for each of the other splits, and what those hold is about
+// as much as this one for each.
+func (b *bundle) isWhole(next piece, rest int64, left, pieces int) bool {
+	return left > 1 && (pieces < left || b.weight+next.weight/2 > rest/int64(left))
 }
 
 // bundle is a split as it grows.
 type bundle struct {
 	ranges            []rowrange.Range
+	sections          []ledger.Section
 	weight            int64
 	request, document int // bytes
 }
 
 func newBundle(p piece) *bundle {
-	b := &bundle{ranges: []rowrange.Range{p.Range}, weight: p.weight}
+	b := &bundle{ranges: []rowrange.Range{p.Range}, weight: p.weight, sections: []ledger.Section{p.section()}}
 	b.count(p.Range, 1)
 	return b
 }
 
 // add takes the next piece in key order, if it fits.
-func (b *bundle) add(p piece, target int64) bool {
+func (b *bundle) add(p piece) bool {
 	last := &b.ranges[len(b.ranges)-1]
 	grown := *b
 	joined := rowrange.Merge([]rowrange.Range{*last, p.Range})
@@ -127,9 +143,10 @@ func (b *bundle) add(p piece, target int64) bool {
 	} else {
 		grown.count(p.Range, 1)
 	}
-	if grown.weight += p.weight; grown.weight > target || grown.request > maxRequest || grown.document > maxDocument {
+	if grown.weight += p.weight; grown.request > maxRequest || grown.document > maxDocument {
 		return false
 	}
+	grown.sections = append(fewer(b.sections), p.section())
 	if len(joined) == 1 {
 		*last = joined[0]
 	} else {
@@ -144,4 +161,18 @@ func (b *bundle) add(p piece, target int64) bool {
 func (b *bundle) count(r rowrange.Range, times int) {
 	b.request += times * (len(r.Start) + len(r.End) + 16)
 	b.document += times * (base64.StdEncoding.EncodedLen(len(r.Start)) + base64.StdEncoding.EncodedLen(len(r.End)) + 64)
+}
+
+func (p piece) section() ledger.Section { return ledger.Section{End: p.End, Bytes: p.bytes} }
+
+// fewer joins neighbours where there are as many sections as may be kept.
+func fewer(sections []ledger.Section) []ledger.Section {
+	if len(sections) < maxSections {
+		return sections
+	}
+	var out []ledger.Section
+	for i := 0; i+1 < len(sections); i += 2 {
+		out = append(out, ledger.Section{End: sections[i+1].End, Bytes: sections[i].Bytes + sections[i+1].Bytes})
+	}
+	return out
 }

@@ -15,11 +15,11 @@ import (
 )
 
 // texts prints splits in the reference's notation.
-func texts(splits [][]rowrange.Range) [][]string {
+func texts(splits []*bundle) [][]string {
 	var out [][]string
 	for _, s := range splits {
 		var rs []string
-		for _, r := range s {
+		for _, r := range s.ranges {
 			rs = append(rs, r.String())
 		}
 		out = append(out, rs)
@@ -58,8 +58,14 @@ func TestSplitsAreCutAtTabletsAndWeighedByTheirBytes(t *testing.T) {
 		"small tablets share one":      {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 10 << 20}, {Key: "m", Bytes: 20 << 20}, {Key: "", Bytes: 30 << 20}}, 0, [][]string{{"(*, *)"}}},
 		"a giant stays whole": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 1 << 20}, {Key: "m", Bytes: 1<<20 + 50*gib}, {Key: "", Bytes: 2<<20 + 50*gib}}, 0,
 			[][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
-		"parallelism asked takes small ones apart": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 100}, {Key: "m", Bytes: 200}, {Key: "", Bytes: 300}}, 2,
+		"parallelism is the number of splits": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 100}, {Key: "m", Bytes: 200}, {Key: "", Bytes: 300}}, 3,
 			[][]string{{"(*, d)"}, {"[d, m)"}, {"[m, *)"}}},
+		"parallelism of one is one split": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 100 * gib}, {Key: "m", Bytes: 200 * gib}, {Key: "", Bytes: 300 * gib}}, 1,
+			[][]string{{"(*, *)"}}},
+		"parallelism of two": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 10}, {Key: "m", Bytes: 20}, {Key: "t", Bytes: 30}, {Key: "", Bytes: 40}}, 2,
+			[][]string{{"(*, m)"}, {"[m, *)"}}},
+		"a giant is one of them, the rest the others": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "d", Bytes: 1}, {Key: "m", Bytes: 2}, {Key: "t", Bytes: 3}, {Key: "", Bytes: 100}}, 3,
+			[][]string{{"(*, m)"}, {"[m, t)"}, {"[t, *)"}}},
 		"more is asked than there are": {[]string{"(*, *)"}, []btrpc.Sample{{Key: "m", Bytes: 100}, {Key: "", Bytes: 200}}, 50, [][]string{{"(*, m)"}, {"[m, *)"}}},
 		"boundaries outside and on the bounds do not cut": {[]string{"[d, m)"}, []btrpc.Sample{{Key: "a", Bytes: gib}, {Key: "d", Bytes: 2 * gib}, {Key: "m", Bytes: 3 * gib}, {Key: "z", Bytes: 4 * gib}}, 0,
 			[][]string{{"[d, m)"}}},
@@ -92,11 +98,11 @@ func TestManyRangesAreSpreadOverRequestsThatFit(t *testing.T) {
 		total := 0
 		for _, split := range group(cut(ranges, nil), 0) {
 			request, document := 0, 0
-			for _, r := range split {
+			for _, r := range split.ranges {
 				request += len(r.Start) + len(r.End) + 16
 				document += (len(r.Start)+len(r.End))*4/3 + 64
 			}
-			total += len(split)
+			total += len(split.ranges)
 			if request > 400<<10 || document > 700_000 {
 				t.Errorf("%s: a split of %d bytes in a request and %d in the ledger", name, request, document)
 			}
@@ -128,7 +134,10 @@ func TestSplitsHoldEveryKeyAskedForOnceAndInOrder(t *testing.T) {
 			samples = append(samples, btrpc.Sample{Key: string(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 0, 3).Draw(t, "sample")), Bytes: bytes})
 		}
 		splits := group(cut(asked, samples), rapid.IntRange(0, 10).Draw(t, "parallelism"))
-		all := slices.Concat(splits...)
+		var all []rowrange.Range
+		for _, s := range splits {
+			all = append(all, s.ranges...)
+		}
 		for i, r := range all {
 			if r.IsEmpty() {
 				t.Fatalf("an empty range in %v", texts(splits))
@@ -174,4 +183,47 @@ func TestAScheduledRequestIsNamedByItsDueTime(t *testing.T) {
 	if _, err := scheduledID(&pipeline.Pipeline{}, "archive", push.Message{ID: "m"}); err == nil {
 		t.Error("a schedule of a scan that is not there was taken")
 	}
+}
+
+// As many splits as are asked for, where there are as many tablets; of tablets of one size
+// none has more than one more than another.
+func TestParallelismIsTheNumberOfSplits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 60).Draw(t, "tablets")
+		even := rapid.Bool().Draw(t, "even")
+		var samples []btrpc.Sample
+		bytes := int64(0)
+		for i := range n {
+			size := int64(gib)
+			if !even {
+				size = rapid.Int64Range(1, 100).Draw(t, "bytes") * gib
+			}
+			bytes += size
+			s := btrpc.Sample{Key: fmt.Sprintf("%03d", i), Bytes: bytes}
+			if i == n-1 {
+				s.Key = ""
+			}
+			samples = append(samples, s)
+		}
+		asked := rapid.IntRange(1, 80).Draw(t, "parallelism")
+		splits := group(cut([]rowrange.Range{{}}, samples), asked)
+		if want := min(asked, n); len(splits) != want {
+			t.Fatalf("%d splits of %d tablets, want %d", len(splits), n, want)
+		}
+		var most, sum int64
+		least := int64(1) << 62
+		for _, s := range splits {
+			most, least, sum = max(most, s.weight), min(least, s.weight), sum+s.weight
+			var sections int64
+			for _, section := range s.sections {
+				sections += section.Bytes
+			}
+			if sections != s.weight || len(s.sections) > maxSections || s.sections[len(s.sections)-1].End != s.ranges[len(s.ranges)-1].End {
+				t.Fatalf("sections %v of a split of %d bytes up to %q", s.sections, s.weight, s.ranges[len(s.ranges)-1].End)
+			}
+		}
+		if even && most-least > gib {
+			t.Errorf("splits of %d to %d GiB", least/gib, most/gib)
+		}
+	})
 }

@@ -52,6 +52,7 @@ type Summary struct {
 	Samples int // calls that sampled keys: 1 for a plan that is made, 0 for one that was found
 	Splits  int
 	Tasks   int // published
+	Lapsed  int // splits of any scan that were failed because no task will come for them
 	// Rejected is why the scan can never be planned as it is asked for: it has failed,
 	// and the request is acknowledged.
 	Rejected error
@@ -69,7 +70,9 @@ func New(cfg Config) http.Handler {
 // deliver is what happens to one delivery.
 func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 	var s Summary
-	s.Refused = f.handle(ctx, d, &s)
+	if s.Refused = f.handle(ctx, d, &s); s.Refused == nil {
+		f.failLapsed(ctx, &s)
+	}
 	f.cfg.Report(ctx, s)
 	return s.Refused
 }
@@ -179,9 +182,16 @@ func (f *function) draft(ctx context.Context, req task.ScanRequest, bad error, s
 		return d, &badRequest{err}
 	}
 	if len(ranges) > 0 {
-		d.Splits, err = f.splits(ctx, def, ranges, req, s)
+		bundles, err := f.splits(ctx, def, ranges, req, s)
+		if err != nil {
+			return d, err
+		}
+		for _, b := range bundles {
+			b.sections[len(b.sections)-1].End = "" // the split's: a long key need not stand there twice
+			d.Splits, d.Sections = append(d.Splits, b.ranges), append(d.Sections, b.sections)
+		}
 	}
-	return d, err
+	return d, nil
 }
 
 // readable returns the ranges to read of a scan that can be read.
@@ -200,7 +210,7 @@ func readable(def *pipeline.Scan, req task.ScanRequest) ([]rowrange.Range, error
 }
 
 // splits cuts the ranges where the table's tablets are.
-func (f *function) splits(ctx context.Context, def *pipeline.Scan, ranges []rowrange.Range, req task.ScanRequest, s *Summary) ([][]rowrange.Range, error) {
+func (f *function) splits(ctx context.Context, def *pipeline.Scan, ranges []rowrange.Range, req task.ScanRequest, s *Summary) ([]*bundle, error) {
 	samples, err := f.sample(ctx, def, s)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,9 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Summary
 			slog.String("scan", s.Scan), slog.String("name", s.Name), slog.String("state", string(s.State)),
 			slog.Int("samples", s.Samples), slog.Int("splits", s.Splits), slog.Int("tasks", s.Tasks),
 		}
+		if s.Lapsed > 0 {
+			logger.LogAttrs(ctx, slog.LevelError, "splits have failed whose tasks have expired", slog.Int("splits", s.Lapsed))
+		}
 		switch {
 		case s.Refused != nil:
 			logger.LogAttrs(ctx, slog.LevelError, "scan request refused", append(attrs, slog.String("error", s.Refused.Error()))...)

@@ -122,7 +122,7 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 }
 
 func progress(last string, c relay.Counts) ledger.Progress {
-	return ledger.Progress{Position: last, Counts: ledger.Counts(c)}
+	return ledger.Progress{Position: last, Counts: ledger.Counts{Rows: c.Rows, Records: c.Records, Dropped: c.Dropped}, Bytes: c.Bytes}
 }
 
 // settling is how long the end of a task may take when its delivery has no time left.

@@ -210,6 +210,7 @@ func (r *run[U, P]) advance(units []state[P]) {
 		r.result.Rows += int64(u.size.Rows)
 		r.result.Dropped += int64(u.size.Dropped + u.dropped)
 		r.result.Records += int64(u.sent)
+		r.result.Bytes += u.size.Bytes
 		r.result.Last, r.result.Moved, r.moved = u.position, true, true
 		r.open = r.open || u.sent+u.dropped+u.size.Dropped > 0
 	}

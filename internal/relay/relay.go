@@ -96,6 +96,7 @@ type Counts struct {
 	Rows    int64
 	Records int64 // that the sink took
 	Dropped int64 // rows or records that the failure policy took
+	Bytes   int64 // of the units
 }
 
 // Job is one run of the relay, of units U whose positions are P.

@@ -390,7 +390,7 @@ func TestWhatCanNeverBeDeliveredGoesToThePolicy(t *testing.T) {
 			return nil
 		}
 		r, err := Run(t.Context(), t.Context(), j)
-		if err != nil || !r.Done || r.Counts != (Counts{Rows: 9, Records: 7, Dropped: 2}) {
+		if err != nil || !r.Done || r.Counts != (Counts{Rows: 9, Records: 7, Dropped: 2, Bytes: 9}) {
 			t.Errorf("result %+v, %v", r, err)
 		}
 		if want := []string{"3 false no such key", "7 true too large"}; !slices.Equal(got, want) {
@@ -419,7 +419,7 @@ func TestAFailedSendKeepsThePositionBeforeItsFirstRecord(t *testing.T) {
 		j := job(&numbers{n: 30}, &sent{before: refuse(map[string]error{"14": down, "16": down, "12": &Rejected{"no"}, "18": &Rejected{"no"}})})
 		j.GiveUp = func(_ context.Context, f []Failure[int]) error { gaveUp += len(f); return nil }
 		r, err := Run(t.Context(), t.Context(), j)
-		if !errors.Is(err, down) || r.Last != 13 || r.Counts != (Counts{Rows: 13, Records: 12, Dropped: 1}) {
+		if !errors.Is(err, down) || r.Last != 13 || r.Counts != (Counts{Rows: 13, Records: 12, Dropped: 1, Bytes: 13}) {
 			t.Errorf("result %+v, %v", r, err)
 		}
 		if gaveUp != 1 {

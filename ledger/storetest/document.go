@@ -195,6 +195,40 @@ func (f *fixture) stealAndDelete(t *testing.T, key ledger.Key) {
 	}
 }
 
+func lapsedSplits(t *testing.T, f *fixture) {
+	const silent = 50 * time.Millisecond
+	l := ledger.New(f, f.pipeline, ledger.Options{})
+	scan := f.planned(t, l, "s", 2, 0)
+	f.await(t, silent)
+	found, err := l.Lapsed(t.Context(), time.Hour, silent)
+	if err != nil || len(found) != 2 {
+		t.Fatalf("%v, %v, want both splits", found, err)
+	}
+	if again, err := l.Lapsed(t.Context(), time.Hour, silent); err != nil || again != nil {
+		t.Errorf("within the hour: %v, %v, want nothing", again, err)
+	}
+	first := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt, Index: 0}
+	second := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt, Index: 1}
+	lease, err := l.Acquire(t.Context(), first, "worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("no task")
+	if next, err := l.FailLapsed(t.Context(), first, "planner", time.Hour, cause); err != nil || next != (ledger.FollowUp{}) {
+		t.Errorf("written since: %+v, %v", next, err)
+	}
+	if _, err := lease.Finish(t.Context(), one(first)); err != nil {
+		t.Errorf("the holder of a split that is not silent: %v", err)
+	}
+	for range 2 {
+		f.await(t, silent)
+		next, err := l.FailLapsed(t.Context(), second, "planner", silent, cause)
+		if err != nil || next.Scan == nil || next.Scan.State != ledger.ScanFailed || next.Scan.Failed != 1 || next.Scan.Rows != 1 {
+			t.Errorf("%+v, %v, want the scan that has failed with it", next.Scan, err)
+		}
+	}
+}
+
 func permanentDocument(t *testing.T, f *fixture) {
 	const kept = 20 * time.Millisecond
 	l := ledger.New(f, f.pipeline, ledger.Options{Retention: kept, Lease: time.Millisecond})

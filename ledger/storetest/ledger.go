@@ -29,6 +29,7 @@ func runLedger(t *testing.T, open func(t *testing.T) ledger.Store) {
 		"pipelines that share a store do not meet":            twoPipelines,
 		"a scan with a limit hands it on from split to split": limited,
 		"a cancelled scan ends whatever its workers do":       cancelledScan,
+		"splits that nobody writes are found, once in a time": lapsedSplits,
 		"a lease needs no position":                           leasedDocument,
 		"only its holder moves a lease's clock":               holdersClock,
 		"a document is deleted once, whatever reply is lost":  lostDelete,
