@@ -132,6 +132,40 @@ func TestATableThatDoesNotAnswerForAMinuteHoldsUpOnlyItself(t *testing.T) {
 	}
 }
 
+// Four calls hang and are never answered, and Bigtable is back after five seconds: every
+// delivery is acknowledged within ten, none is refused.
+//
+// covers: SNK-34
+func TestCallsThatHangDoNotOutlastTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+		defer w.close()
+		outage := w.emulator.Inject(emulator.Fault{Hang: true})
+		var slow, quick answers
+		const events = 1000
+		for range 8 { // the first calls of each table are small
+			w.flood(&slow, "slow", 1, 0)
+			w.flood(&quick, "quick", 1, 0)
+			synctest.Wait()
+		}
+		w.flood(&slow, "slow", events, 0)
+		w.flood(&quick, "quick", events, 0)
+		time.Sleep(5 * time.Second)
+		w.emulator.RemoveFault(outage)
+		back := time.Now()
+		slow.wg.Wait()
+		quick.wg.Wait()
+		for name, a := range map[string]*answers{"slow": &slow, "quick": &quick} {
+			if a.statuses[http.StatusNoContent] != events+8 || len(a.statuses) != 1 || a.last.Sub(back) > 10*time.Second {
+				t.Errorf("%s: %v, the last %v after the recovery", name, a.statuses, a.last.Sub(back))
+			}
+			if n := len(w.read(name)); n != events {
+				t.Errorf("%s: %d rows", name, n)
+			}
+		}
+	})
+}
+
 // A table that never answers ends in refusals before the function's timeout, and its
 // deliveries in 429 or 503.
 //

@@ -19,6 +19,7 @@ func NewWriter(p *pipeline.Pipeline, dialer *btrpc.Dialer, logger *slog.Logger) 
 		Limits:      p.Write.Limits,
 		Repair:      p.Write.Repair,
 		SingleTable: len(p.Tables) == 1 && p.Tables[0].IDFrom.IsZero(),
+		Ordered:     p.Write.Ordered,
 		Logger:      logger,
 	})
 }

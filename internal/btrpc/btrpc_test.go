@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,7 +72,7 @@ func attempt(t testing.TB, cc grpc.ClientConnInterface, rows []*bigtablepb.Mutat
 	for _, r := range rows {
 		proto.Size(r)
 	}
-	return table.MutateRows(t.Context(), cc, rows, cookies, errs)
+	return table.MutateRows(t.Context(), cc, rows, cookies, errs, new(sync.Mutex))
 }
 
 func TestTheRequestIsTheGeneratedOne(t *testing.T) {
@@ -323,7 +324,7 @@ func FuzzResponse(f *testing.F) {
 	f.Add([]byte{0x0a, 0x02, 0x08, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const n = 4
-		out := outcomes{errs: make([]error, n)}
+		out := outcomes{errs: make([]error, n), guard: new(sync.Mutex)}
 		for i := range out.errs {
 			out.errs[i] = ErrOmitted
 		}

@@ -3,6 +3,7 @@ package btrpc
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -25,6 +26,7 @@ type entriesOf struct {
 // generated message would cost two allocations for each entry that was applied.
 type outcomes struct {
 	errs             []error
+	guard            sync.Locker // of errs
 	answered, failed bool
 	rate             *RateLimit
 }
@@ -114,6 +116,8 @@ const (
 var errMalformed = errors.New("malformed MutateRowsResponse")
 
 func (o *outcomes) read(b []byte) error {
+	o.guard.Lock()
+	defer o.guard.Unlock()
 	o.answered = true
 	return fields(b, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) error {
 		switch {

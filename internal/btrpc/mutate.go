@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
@@ -43,39 +44,42 @@ type RateLimit struct {
 // them: nil means applied; an entry without an answer gets the call's error or
 // ErrOmitted. An error of which nothing was sent is a *retry.NotSent. errs is as
 // long as entries, which must not be empty. Each entry must have been measured by
-// proto.Size since it was last changed: sizes are not counted again.
-func (t *Table) MutateRows(ctx context.Context, cc grpc.ClientConnInterface, entries []*bigtablepb.MutateRowsRequest_Entry, cookies metadata.MD, errs []error) End {
+// proto.Size since it was last changed: sizes are not counted again. Whoever holds guard
+// may read errs meanwhile: ErrOmitted is then an entry that has no answer yet.
+func (t *Table) MutateRows(ctx context.Context, cc grpc.ClientConnInterface, entries []*bigtablepb.MutateRowsRequest_Entry, cookies metadata.MD, errs []error, guard sync.Locker) End {
+	out := &outcomes{errs: errs, guard: guard}
+	guard.Lock()
 	for i := range errs {
 		errs[i] = ErrOmitted
 	}
+	guard.Unlock()
 	ctx = metadata.NewOutgoingContext(ctx, t.outgoing(cookies))
 	stream, err := cc.NewStream(ctx, &mutateRows, bigtablepb.Bigtable_MutateRows_FullMethodName, useCodec)
 	if err != nil {
-		return failed(&retry.NotSent{Err: err}, errs)
+		return out.fail(End{}, &retry.NotSent{Err: err})
 	}
 	if err := stream.SendMsg(&entriesOf{table: t, rows: entries}); err != nil && err != io.EOF { // EOF: the status comes with RecvMsg
-		return failed(err, errs)
+		return out.fail(End{}, err)
 	}
 	if err := stream.CloseSend(); err != nil {
-		return failed(err, errs)
+		return out.fail(End{}, err)
 	}
-	return receive(stream, errs)
+	return out.receive(stream)
 }
 
 var mutateRows = grpc.StreamDesc{StreamName: "MutateRows", ServerStreams: true}
 
-func receive(stream grpc.ClientStream, errs []error) End {
-	out := outcomes{errs: errs}
+func (o *outcomes) receive(stream grpc.ClientStream) End {
 	for {
-		err := stream.RecvMsg(&out)
+		err := stream.RecvMsg(o)
 		if err == nil {
 			continue
 		}
-		end := End{Answered: out.answered, RateLimit: out.rate}
+		end := End{Answered: o.answered, RateLimit: o.rate}
 		if err != io.EOF {
-			end = fail(end, err, errs)
+			end = o.fail(end, err)
 		}
-		if end.Err != nil || out.failed {
+		if end.Err != nil || o.failed {
 			header, _ := stream.Header()
 			end.Cookies = cookiesOf(header, stream.Trailer())
 		}
@@ -83,14 +87,14 @@ func receive(stream grpc.ClientStream, errs []error) End {
 	}
 }
 
-func failed(err error, errs []error) End { return fail(End{}, err, errs) }
-
 // fail gives the call's error to every entry that has no outcome.
-func fail(end End, err error, errs []error) End {
+func (o *outcomes) fail(end End, err error) End {
+	o.guard.Lock()
+	defer o.guard.Unlock()
 	end.Err = err
-	for i, e := range errs {
+	for i, e := range o.errs {
 		if e == ErrOmitted {
-			errs[i] = err
+			o.errs[i] = err
 		}
 	}
 	return end

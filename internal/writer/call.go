@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"runtime"
+	"sync"
 	"time"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
@@ -17,6 +18,7 @@ import (
 type call struct {
 	items    []*item
 	rows     []*bigtablepb.MutateRowsRequest_Entry
+	guard    sync.Mutex // of errs, while the call is in flight
 	errs     []error
 	bytes    int64
 	muts     int
@@ -24,7 +26,22 @@ type call struct {
 	cookies  metadata.MD
 	deadline time.Time // the latest of the items
 	end      btrpc.End
-	present  *Present // what has kept the entry from being applied, where it asks
+
+	attemptState
+
+	slot bool // the goroutine that works with it is one of the table's workers
+}
+
+// attemptState is what is known of the attempt at hand, from launch on.
+type attemptState struct {
+	client     *client
+	ctx        context.Context
+	cancel     context.CancelFunc
+	sent, ends time.Time
+	probing    bool // sent while the table answered nothing
+	hung       bool // given up: the items whose call this is not any more are elsewhere
+
+	present *Present // what has kept the entry from being applied, where it asks
 
 	repairing bool // a table that is still being made is missing, too
 	refused   bool // something was refused or missing
@@ -35,13 +52,15 @@ func (c *call) reset() {
 	clear(c.items)
 	clear(c.rows)
 	clear(c.errs)
-	*c = call{items: c.items[:0], rows: c.rows[:0], errs: c.errs[:0]}
+	c.items, c.rows, c.errs = c.items[:0], c.rows[:0], c.errs[:0]
+	c.bytes, c.muts, c.failures, c.cookies, c.deadline, c.end = 0, 0, 0, nil, time.Time{}, btrpc.End{}
+	c.attemptState = attemptState{}
 }
 
 func (c *call) add(it *item) {
 	c.items = append(c.items, it)
 	c.rows = append(c.rows, it.row)
-	c.errs = append(c.errs, nil)
+	c.errs = append(c.errs, btrpc.ErrOmitted)
 	c.bytes += it.size
 	c.muts += it.muts
 	if it.req.deadline.After(c.deadline) {
@@ -56,14 +75,18 @@ func (t *table) work() {
 	c := w.calls.Get().(*call)
 	defer w.calls.Put(c)
 	defer c.reset()
+	c.slot = true
 	for first := true; ; first = false {
 		runtime.Gosched() // requests that are ready to run join this batch
 		w.mu.Lock()
 		if first {
 			t.starting--
 		}
-		if !t.take(c) {
-			t.running--
+		if !c.slot || !t.take(c) { // without a slot: a hung call has cost it
+			if c.slot {
+				c.slot = false
+				t.running--
+			}
 			t.dispatch()
 			w.mu.Unlock()
 			return
@@ -85,24 +108,23 @@ func (t *table) attempt(c *call) []*item {
 	return o.suspects
 }
 
-// send makes one call; its context is the writer's, not that of any caller.
+// send makes the call; its context is the writer's, not that of any caller.
 func (t *table) send(c *call) {
-	deadline := time.Now().Add(attemptTimeout)
-	if c.deadline.Before(deadline) {
-		deadline = c.deadline
+	conn, err := c.client.dataConn(t.w)
+	if err == nil {
+		defer c.client.release(t.w, conn)
 	}
-	ctx, cancel := context.WithDeadline(t.w.ctx, deadline)
-	defer cancel()
-	conn, err := t.client.dataConn(t.w)
 	switch {
 	case err != nil:
 		c.end = btrpc.End{Err: &retry.NotSent{Err: err}}
 	case c.items[0].unless != nil:
-		c.end = t.mutateUnless(ctx, conn, c)
+		c.end = t.mutateUnless(conn, c)
 	default:
-		c.end = t.rpc.MutateRows(ctx, conn, c.rows, c.cookies, c.errs)
+		c.end = t.rpc.MutateRows(c.ctx, conn, c.rows, c.cookies, c.errs, &c.guard)
 		return
 	}
+	c.guard.Lock()
+	defer c.guard.Unlock()
 	for i := range c.errs {
 		c.errs[i] = c.end.Err
 	}
@@ -114,12 +136,12 @@ func (t *table) send(c *call) {
 // mutateUnless sends an entry under its condition and, where the entry asks for it, reads
 // what has kept it from being applied. If that read fails, the call has: to send both again
 // changes nothing.
-func (t *table) mutateUnless(ctx context.Context, conn Conn, c *call) btrpc.End {
-	end := t.rpc.MutateUnless(ctx, conn, c.rows[0], c.items[0].unless, c.cookies)
+func (t *table) mutateUnless(conn Conn, c *call) btrpc.End {
+	end := t.rpc.MutateUnless(c.ctx, conn, c.rows[0], c.items[0].unless, c.cookies)
 	if end.Err != nil || !end.Matched || !c.items[0].tell {
 		return end
 	}
-	found, err := t.rpc.Qualifiers(ctx, conn, c.rows[0].RowKey, c.items[0].unless)
+	found, err := t.rpc.Qualifiers(c.ctx, conn, c.rows[0].RowKey, c.items[0].unless)
 	if err != nil {
 		return btrpc.End{Err: err}
 	}
@@ -134,6 +156,7 @@ type outcome struct {
 	suspects  []*item
 	missing   []*item
 	cause     error // of missing
+	own       int   // the entries that are still this call's to decide about
 	applied   int
 	transient int
 	exhausted bool
@@ -146,12 +169,20 @@ func (t *table) settle(c *call) outcome {
 	defer w.mu.Unlock()
 	w.stats.Calls++
 	now := time.Now()
+	t.landed(c, now)
 	var o outcome
 	var last error // most failures share one error
 	var class retry.Class
 	for i, it := range c.items {
 		err := c.errs[i]
-		if err == nil || c.present != nil {
+		if it.call != c {
+			it.forget(c)
+		}
+		if it.ended || err != nil && it.call != c { // another call decides, or has
+			continue
+		}
+		o.own++
+		if err == nil || c.present != nil { // also applied where it is in another call by now, which then counts for nothing
 			o.applied++
 			w.end(it, err)
 			continue
@@ -166,6 +197,7 @@ func (t *table) settle(c *call) outcome {
 	t.adjust(c, &o, now)
 	t.sendAgain(c, &o, now)
 	o.suspects = t.confirm(c, o.suspects)
+	t.cancelNeedless()
 	w.settled(t)
 	t.dispatch()
 	return o
@@ -211,6 +243,9 @@ func (t *table) adjust(c *call, o *outcome, now time.Time) {
 	if o.applied > 0 || len(o.suspects) > 0 {
 		w.watch.answered(now)
 	}
+	if c.hung && !c.heard() {
+		return // it was counted when it was given up
+	}
 	t.pace.sent(now, len(c.items))
 	t.pace.limit(now, c.end.RateLimit, o.transient > 0)
 	switch {
@@ -220,7 +255,7 @@ func (t *table) adjust(c *call, o *outcome, now time.Time) {
 		t.pace.succeeded()
 	}
 	// Retries of single entries that fail again are one tablet's matter, not the table's.
-	if o.transient == len(c.items) && (c.end.Err != nil || c.failures == 0 || o.exhausted) {
+	if o.own > 0 && o.transient == o.own && (c.end.Err != nil || c.failures == 0 || o.exhausted) {
 		t.failures++
 		until := now.Add(max(o.delay, pause.Delay(t.failures, w.cfg.Random())))
 		if until.After(t.failedUntil) {
@@ -228,8 +263,8 @@ func (t *table) adjust(c *call, o *outcome, now time.Time) {
 		}
 		return
 	}
-	if o.transient < len(c.items) {
-		t.failures, t.failedUntil = 0, time.Time{}
+	if o.transient < o.own || c.heard() {
+		t.failures, t.failedUntil, t.silent = 0, time.Time{}, false
 	}
 }
 

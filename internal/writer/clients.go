@@ -3,7 +3,9 @@ package writer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,9 +19,19 @@ type client struct {
 	draining bool      // takes no more entries; closed once it is not busy
 	closing  bool
 
-	dialing sync.Mutex // guards data and admin, is taken without the writer's lock
-	data    Conn
+	renew atomic.Bool // the next call takes a new connection for data
+
+	dialing sync.Mutex // guards what follows, is taken without the writer's lock
+	closed  bool
+	data    *connection
 	admin   Conn
+	retired []*connection // busy ones that were replaced
+}
+
+// connection is one for data. It is closed when it is replaced and its last call has ended.
+type connection struct {
+	Conn
+	calls int
 }
 
 // clients are the connections, at most limits.instanceClients, closing ones included.
@@ -91,7 +103,7 @@ func (w *Writer) closeDrained(c *client) {
 		for ref, t := range w.tables {
 			if t.client == c {
 				t.client = nil
-				if t.refs == 0 {
+				if t.refs == 0 && t.late.empty(time.Now()) {
 					delete(w.tables, ref)
 				}
 			}
@@ -103,15 +115,23 @@ func (w *Writer) closeDrained(c *client) {
 func (w *Writer) closeClient(c *client) {
 	c.dialing.Lock()
 	defer c.dialing.Unlock()
-	for _, conn := range []Conn{c.data, c.admin} {
-		if conn == nil {
-			continue
-		}
-		if err := conn.Close(); err != nil {
-			w.log.Warn("closing a connection", "instance", c.key.name, "error", err)
-		}
+	c.closed = true
+	if c.data != nil {
+		c.retired = append(c.retired, c.data)
 	}
-	c.data, c.admin = nil, nil
+	for _, conn := range c.retired {
+		c.close(w, conn)
+	}
+	if c.admin != nil {
+		c.close(w, c.admin)
+	}
+	c.data, c.admin, c.retired = nil, nil, nil
+}
+
+func (c *client) close(w *Writer, conn Conn) {
+	if err := conn.Close(); err != nil {
+		w.log.Warn("closing a connection", "instance", c.key.name, "error", err)
+	}
 }
 
 // closeClients closes all of them, when nothing runs any more.
@@ -125,34 +145,77 @@ func (w *Writer) closeClients() {
 	}
 }
 
-// dataConn returns the connection for data, made on first use.
-func (c *client) dataConn(w *Writer) (Conn, error) { return c.dial(w, &c.data, w.cfg.Dial) }
-
-// adminConn returns the connection for table administration, made on first use.
-func (c *client) adminConn(w *Writer) (Conn, error) { return c.dial(w, &c.admin, w.cfg.DialAdmin) }
-
-func (c *client) dial(w *Writer, conn *Conn, dial func(context.Context, string, string) (Conn, error)) (Conn, error) {
+// dataConn returns the connection for data, made on first use and anew where the table
+// answers nothing over the one there is. The caller releases it.
+func (c *client) dataConn(w *Writer) (*connection, error) {
 	c.dialing.Lock()
 	defer c.dialing.Unlock()
-	if *conn == nil {
-		made, err := dial(w.ctx, c.key.project, c.key.name)
-		if err != nil {
-			return nil, fmt.Errorf("connecting to instance %s: %w", c.key.name, err)
+	if c.renew.Swap(false) && c.data != nil {
+		if c.data.calls > 0 {
+			c.retired = append(c.retired, c.data)
+		} else {
+			c.close(w, c.data)
 		}
-		*conn = made
+		c.data = nil
 	}
-	return *conn, nil
+	if c.data == nil {
+		conn, err := c.dial(w, w.cfg.Dial)
+		if err != nil {
+			return nil, err
+		}
+		c.data = &connection{Conn: conn}
+	}
+	c.data.calls++
+	return c.data, nil
+}
+
+// release gives a connection back after a call.
+func (c *client) release(w *Writer, conn *connection) {
+	c.dialing.Lock()
+	defer c.dialing.Unlock()
+	if conn.calls--; conn.calls > 0 {
+		return
+	}
+	for i, other := range c.retired {
+		if other == conn {
+			c.retired = slices.Delete(c.retired, i, i+1)
+			c.close(w, conn)
+			return
+		}
+	}
+}
+
+// adminConn returns the connection for table administration, made on first use.
+func (c *client) adminConn(w *Writer) (Conn, error) {
+	c.dialing.Lock()
+	defer c.dialing.Unlock()
+	if c.admin == nil {
+		var err error
+		if c.admin, err = c.dial(w, w.cfg.DialAdmin); err != nil {
+			return nil, err
+		}
+	}
+	return c.admin, nil
+}
+
+func (c *client) dial(w *Writer, dial func(context.Context, string, string) (Conn, error)) (Conn, error) {
+	if c.closed {
+		return nil, ErrClosed
+	}
+	conn, err := dial(w.ctx, c.key.project, c.key.name)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to instance %s: %w", c.key.name, err)
+	}
+	return conn, nil
 }
 
 // sweep drops tables that were not used for limits.tableIdle, and clients without tables.
 func (w *Writer) sweep(now time.Time) {
 	live := map[*client]bool{}
 	for ref, t := range w.tables {
-		if t.refs == 0 && now.Sub(t.used) >= w.cfg.Limits.TableIdle {
+		if t.refs == 0 && now.Sub(t.used) >= w.cfg.Limits.TableIdle && t.late.empty(now) {
 			delete(w.tables, ref)
-			if t.timer != nil {
-				t.timer.Stop()
-			}
+			t.stopAlarms()
 			continue
 		}
 		live[t.client] = true

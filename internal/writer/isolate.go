@@ -120,10 +120,12 @@ func (t *table) resend(c *call, items []*item) []*item {
 	}
 	t.w.settled(t)
 	t.w.stats.Isolating++
-	t.w.mu.Unlock()
 	if len(c.items) == 0 {
 		c.unsettled = true
+		t.w.mu.Unlock()
 		return nil
 	}
+	t.launch(c, now)
+	t.w.mu.Unlock()
 	return t.attempt(c)
 }

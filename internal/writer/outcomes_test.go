@@ -364,7 +364,7 @@ func (s *service) started() *service { s.enter("start"); return s }
 func TestACallerThatLeavesLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{mutate: func(context.Context, int, *bigtablepb.MutateRowsRequest) ([]*spb.Status, error) {
-			time.Sleep(5 * time.Second)
+			time.Sleep(2500 * time.Millisecond)
 			return nil, nil
 		}}
 		w := start(t, s)

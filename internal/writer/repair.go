@@ -135,6 +135,9 @@ func (t *table) sendParked(c *call, items []*item) []*item {
 		t.add(c, items[0], now)
 		items = items[1:]
 	}
+	if len(c.items) > 0 {
+		t.launch(c, now)
+	}
 	w.mu.Unlock()
 	if len(c.items) > 0 {
 		c.repairing = true

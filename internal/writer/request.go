@@ -22,6 +22,8 @@ type item struct {
 	unless *bigtablepb.RowFilter
 	table  *table
 	req    *request
+	call   *call // the last attempt at it; nil where it waits for another beside a hung one
+	hung   *hungPlace
 	next   *item // the next entry of the same row in the same call
 	index  int   // in the call
 	size   int64 // serialized bytes, counted once
@@ -133,7 +135,7 @@ func (w *Writer) chain(entries []Entry, items []item) {
 // end gives the item its outcome. The next entry of its row takes its place, or ends
 // as well where this one is not applied.
 func (w *Writer) end(it *item, err error) {
-	for it != nil {
+	for it != nil && !it.ended {
 		r := it.req
 		it.ended, r.errs[it.index] = true, err
 		r.unclean = r.unclean || err != nil && !isPresent(err) && !it.last

@@ -35,8 +35,15 @@ type table struct {
 	starting    int        // workers that have not yet taken a batch
 	failures    int        // calls in a row that ended without any outcome
 	failedUntil time.Time
-	timer       *time.Timer
-	timerAt     time.Time
+	waking      alarm
+
+	inFlight []*call
+	heard    time.Time     // when the table last answered, or work began
+	heardOf  time.Time     // when the latest call that it has answered was sent
+	patience time.Duration // how long a call may go unanswered
+	silent   bool          // it answers nothing: one small call at a time tells when it does
+	looking  alarm
+	late     lateRows
 
 	parked    []*item // wait for a repair
 	parkedBy  error   // the last NOT_FOUND of them
@@ -95,6 +102,7 @@ func (w *Writer) table(ref pipeline.TableRef, now time.Time) (*table, error) {
 		w: w, ref: ref, schema: s, used: now,
 		rpc:  btrpc.NewTable(ref.String(), s.AppProfile),
 		pace: newPace(w.cfg.Limits.Batch), inspect: inspection{turn: make(chan struct{}, 1)},
+		patience: leastPatience, late: lateRows{seed: w.seed},
 	}
 	w.tables[ref] = t
 	return t, nil
@@ -114,12 +122,30 @@ func (t *table) enqueue(it *item) {
 	switch {
 	case t.w.stopped:
 		t.w.end(it, ErrClosed)
+	case t.waitsForLate(it):
 	case it.unless != nil:
 		t.solo.push(it)
 	default:
 		t.queue.push(it)
 	}
 	t.dispatch()
+}
+
+// waitsForLate puts an entry aside that another one, which may be applied late, would undo.
+func (t *table) waitsForLate(it *item) bool {
+	if len(t.late.rows) == 0 {
+		return false
+	}
+	until := t.late.wait(it.row, time.Now())
+	if until.IsZero() {
+		return false
+	}
+	if n := len(t.again); n > 0 && t.again[n-1].due.Equal(until) && t.again[n-1].failures == 0 {
+		t.again[n-1].items = append(t.again[n-1].items, it)
+	} else {
+		t.again = append(t.again, &retries{items: []*item{it}, due: until})
+	}
+	return true
 }
 
 // dispatch starts workers for what may be sent now, and a timer for what may be later.
@@ -172,21 +198,36 @@ func (t *table) earliest(now time.Time) time.Time {
 }
 
 // wake dispatches again at a time.
-func (t *table) wake(at time.Time) {
-	if t.timer != nil && !t.timerAt.IsZero() && !at.Before(t.timerAt) {
+func (t *table) wake(at time.Time) { t.waking.set(t.w, at, t.dispatch) }
+
+// alarm calls a function, under the writer's lock, at the earliest of the times that it is
+// set to. Each alarm has one function.
+type alarm struct {
+	timer *time.Timer
+	at    time.Time
+}
+
+func (a *alarm) set(w *Writer, at time.Time, ring func()) {
+	if !a.at.IsZero() && !at.Before(a.at) {
 		return
 	}
-	t.timerAt = at
-	if t.timer != nil {
-		t.timer.Reset(time.Until(at))
+	a.at = at
+	if a.timer != nil {
+		a.timer.Reset(time.Until(at))
 		return
 	}
-	t.timer = time.AfterFunc(time.Until(at), func() {
-		t.w.mu.Lock()
-		defer t.w.mu.Unlock()
-		t.timerAt = time.Time{}
-		t.dispatch()
+	a.timer = time.AfterFunc(time.Until(at), func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		a.at = time.Time{}
+		ring()
 	})
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
 // take moves what goes next into c: retries that are due, an entry that goes alone, or
@@ -211,7 +252,11 @@ func (t *table) take(c *call) bool {
 	}
 	t.takeBatch(c, now)
 	t.w.settled(t) // what was dropped has made room
-	return len(c.items) > 0
+	if len(c.items) == 0 {
+		return false
+	}
+	t.launch(c, now)
+	return true
 }
 
 // takeBatch fills c from the queue, unless something is in it.
@@ -252,13 +297,20 @@ func (t *table) fits(c *call, it *item) bool {
 	if len(c.items) == 0 {
 		return true
 	}
-	return it.unless == nil && c.items[0].unless == nil && len(c.items) < t.pace.entries &&
+	most := t.pace.entries
+	if t.silent {
+		most = min(most, probeEntries)
+	}
+	return it.unless == nil && c.items[0].unless == nil && len(c.items) < most &&
 		c.bytes+it.size <= t.w.cfg.Limits.Batch.MaxBytes && c.muts+it.muts <= MaxMutations
 }
 
 // add puts the item into the batch, unless it is too late or the breaker is open.
 func (t *table) add(c *call, it *item, now time.Time) {
 	switch {
+	case it.ended: // by another call with it, which was given up as hung
+	case it.appliedMeanwhile():
+		t.w.end(it, nil)
 	case t.w.breaker.blocks(it.req.probe):
 		t.w.end(it, t.w.breaker.err())
 	case !now.Before(it.req.deadline):
@@ -268,11 +320,14 @@ func (t *table) add(c *call, it *item, now time.Time) {
 	}
 }
 
+func (t *table) stopAlarms() {
+	t.waking.stop()
+	t.looking.stop()
+}
+
 // abandon ends what waits to be sent.
 func (t *table) abandon() {
-	if t.timer != nil {
-		t.timer.Stop()
-	}
+	t.stopAlarms()
 	for t.queue.len() > 0 {
 		t.w.end(t.queue.pop(), ErrClosed)
 	}

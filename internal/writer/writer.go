@@ -11,8 +11,15 @@
 // is applied.
 //
 // All Apply calls share one batcher for each table. While the table's calls are in
-// flight the next batch fills; when one ends, what is there goes. No timer runs while
-// the service answers well.
+// flight the next batch fills; when one ends, what is there goes. No call waits for a
+// timer while the service answers well.
+//
+// A call that is not answered is given up after a few seconds. What is harmless when it is
+// applied late is sent again then, and is applied within ten seconds of the table's
+// recovery (leastPatience, the longest hungPause and what the call takes); the rest waits
+// for the call's end, after a minute, and so does every later entry of this process that
+// a late application would undo. A call whose table usually takes seconds is given more
+// time, and a call of n bytes n/4 MiB seconds.
 package writer
 
 import (
@@ -31,7 +38,7 @@ import (
 )
 
 // Entry is one row's mutations, applied atomically and in their order. Row and Unless
-// must not change until Apply has returned and, where it returned early, ever after.
+// must never change again: a call with them may still go on when Apply has returned.
 type Entry struct {
 	Table pipeline.TableRef
 	Row   *bigtablepb.MutateRowsRequest_Entry
@@ -92,6 +99,10 @@ type Config struct {
 	// hold all of Limits.InFlight. Otherwise one table holds at most half of it, so
 	// that one that does not answer leaves room for the others.
 	SingleTable bool
+	// Ordered says that the order in which Apply calls of this and of other processes
+	// follow one another counts (Pub/Sub's message ordering): then nothing is sent
+	// beside a hung call that may still apply it.
+	Ordered bool
 	// MaxEntryBytes is the largest entry sent; 0 means MaxEntryBytes.
 	MaxEntryBytes int64
 	Logger        *slog.Logger // nil: slog.Default
