@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,14 +26,14 @@ import (
 // mortal is a process that can be killed: from then on it reaches neither ledger nor sink.
 type mortal struct {
 	h    *house
-	dead bool
+	dead atomic.Bool
 }
 
 // reborn starts another process over the same ledger.
 func (m *mortal) reborn(store ledger.Store) {
-	m.dead = false
+	m.dead.Store(false)
 	life := &storetest.Faulty{Store: store, Next: func(bool) storetest.Fault {
-		if m.dead {
+		if m.dead.Load() {
 			return storetest.FaultCrash
 		}
 		return storetest.FaultNone
@@ -90,7 +91,7 @@ func TestAWorkerKilledAgainAndAgainGoesOn(t *testing.T) {
 		store := h.store
 		m := &mortal{h: h}
 		h.sink.before = func(_ context.Context, records []relay.Record) []error {
-			if m.dead {
+			if m.dead.Load() {
 				return slices.Repeat([]error{storetest.ErrCrash}, len(records))
 			}
 			return nil
@@ -99,7 +100,7 @@ func TestAWorkerKilledAgainAndAgainGoesOn(t *testing.T) {
 		position := ""
 		for i := range 25 {
 			m.reborn(store)
-			kill := time.AfterFunc(2*time.Second, func() { m.dead = true })
+			kill := time.AfterFunc(2*time.Second, func() { m.dead.Store(true) })
 			h.deliver(h.task(0))
 			kill.Stop()
 			m.reborn(store)
@@ -125,7 +126,7 @@ func TestKillsBeforeAnyRowComesFailNoSplit(t *testing.T) {
 		h.plan(0, whole())
 		for range 40 {
 			m.reborn(store)
-			time.AfterFunc(time.Second, func() { m.dead = true })
+			time.AfterFunc(time.Second, func() { m.dead.Store(true) })
 			h.deliver(h.task(0))
 			time.Sleep(ledger.LeaseTime)
 		}
@@ -144,7 +145,10 @@ func killedBy(t *testing.T, h *house, tooMuch func([]relay.Record) bool) (deaths
 	m := &mortal{h: h}
 	h.options.Lease = 20 * time.Millisecond
 	h.sink.before = func(_ context.Context, records []relay.Record) []error {
-		if m.dead = m.dead || tooMuch(records); m.dead {
+		if tooMuch(records) {
+			m.dead.Store(true)
+		}
+		if m.dead.Load() {
 			return slices.Repeat([]error{storetest.ErrCrash}, len(records))
 		}
 		return nil
@@ -152,7 +156,7 @@ func killedBy(t *testing.T, h *house, tooMuch func([]relay.Record) bool) (deaths
 	for range 100 {
 		m.reborn(store)
 		_, s := h.deliver(h.task(0))
-		if m.dead {
+		if m.dead.Load() {
 			deaths++
 		} else if s.Outcome == scanworker.OutcomeHeld { // by the dead one
 			time.Sleep(h.options.Lease)

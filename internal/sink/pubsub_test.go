@@ -94,7 +94,6 @@ func TestPubSubHasEveryRecordWhenSendReturns(t *testing.T) {
 	}
 }
 
-// covers: SNK-15
 func TestWhatIsOverALimitOfPubSubIsRejectedAlone(t *testing.T) {
 	many := func(n int) map[string]string {
 		out := map[string]string{}
