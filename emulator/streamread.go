@@ -26,6 +26,7 @@ type changeReader struct {
 	ends       bool
 	endTime    int64 // microseconds, inclusive
 	heartbeat  time.Duration
+	due        bool // a heartbeat is
 	out        streamSender
 }
 
@@ -35,6 +36,7 @@ type turn struct {
 	view      logView
 	rest      bool            // more changes are there than the view has
 	ended     bool            // the tablet has ended
+	now       int64           // nothing will be committed at an earlier time
 	watermark int64           // once the view has been served, and nothing rests
 	wake      <-chan struct{} // closed when there is something new
 	durable   int64           // the journal position of all that was seen
@@ -93,7 +95,8 @@ func (r *changeReader) look() (turn, error) {
 	}
 	found := turn{settings: s, view: t.view(r.start, r.end, r.floor, upTo, false), ended: r.tablet.until > 0, durable: r.e.appended()}
 	found.rest = found.view.upTo < upTo
-	found.watermark = max(r.e.clock.micros(), t.log.last)
+	found.now = max(r.e.clock.micros(), t.log.last)
+	found.watermark = found.now
 	if !s.LowWatermark.IsZero() {
 		found.watermark = s.LowWatermark.UnixMicro()
 	}
@@ -116,8 +119,8 @@ func (r *changeReader) serve(turn *turn, beat *time.Timer) (done bool, err error
 		}
 		select {
 		case <-beat.C:
-			beat.Reset(r.heartbeat)
-			err = r.sendHeartbeat(turn, r.at)
+			r.due = true
+			err = r.beat(turn, r.at, beat)
 		default:
 		}
 		if err == nil {
@@ -132,12 +135,13 @@ func (r *changeReader) serve(turn *turn, beat *time.Timer) (done bool, err error
 	r.advance(turn.view.upTo, r.at)
 	if !turn.rest && !turn.ended {
 		// Whatever comes later is committed at this time at the earliest.
-		r.advance(r.floor, max(r.e.clock.micros(), r.at))
+		r.advance(r.floor, turn.now)
+		return false, r.beat(turn, turn.watermark, beat)
 	}
 	return false, nil
 }
 
-// wait waits for something new, and sends a heartbeat if it comes due.
+// wait waits for something new, or until a heartbeat is due.
 func (r *changeReader) wait(ctx context.Context, turn *turn, moved <-chan struct{}, beat *time.Timer) error {
 	var end <-chan time.Time
 	if r.ends {
@@ -152,13 +156,18 @@ func (r *changeReader) wait(ctx context.Context, turn *turn, moved <-chan struct
 	case <-moved:
 	case <-end:
 	case <-beat.C:
-		beat.Reset(r.heartbeat)
-		return r.sendHeartbeat(turn, turn.watermark)
+		r.due = true
 	}
 	return nil
 }
 
-func (r *changeReader) sendHeartbeat(turn *turn, watermark int64) error {
+// beat sends a heartbeat if one is due.
+func (r *changeReader) beat(turn *turn, watermark int64, timer *time.Timer) error {
+	if !r.due {
+		return nil
+	}
+	r.due = false
+	timer.Reset(r.heartbeat)
 	if !turn.settings.LowWatermark.IsZero() {
 		watermark = turn.settings.LowWatermark.UnixMicro()
 	}
