@@ -70,11 +70,19 @@ func (e *explainer) run(file, from string) error {
 	if bare {
 		kind = "a bare payload"
 	}
-	p.printf("%s: message %q, published %s\n", kind, m.ID, m.PublishTime.Format(time.RFC3339Nano))
+	p.printf("%s: message %q, published %s\n", kind, m.ID, published(m.PublishTime))
 	for _, line := range lines {
 		p.printf("%s\n", line)
 	}
 	return p.err
+}
+
+// published prints the publish time of a message, which may have none.
+func published(t time.Time) string {
+	if t.IsZero() {
+		return "at no time that it says"
+	}
+	return t.Format(time.RFC3339Nano)
 }
 
 func (e *explainer) load(file string) (*pipetest.Suite, error) {

@@ -44,11 +44,12 @@ func expectLine(t *testing.T, lines <-chan string, want string) {
 
 func TestExplainReadsAPushBodyAndABarePayload(t *testing.T) {
 	in(t, map[string]string{
-		"f.yaml":    tested,
-		"bare":      `{"type":"order","id":"a","at":"2026-08-30T10:15:30Z","status":"\u001b[31mPAID\u202e"}`,
-		"push.json": `{"message":{"data":"eyJ0eXBlIjoib3RoZXIifQ==","messageId":"m-1","publishTime":"2026-08-30T10:15:31.5Z"},"subscription":"s"}`,
-		"bad.json":  `{"message":{"data":"e30"},"subscription":"s"}`,
-		"lines":     "x\ny\n",
+		"f.yaml":        tested,
+		"bare":          `{"type":"order","id":"a","at":"2026-08-30T10:15:30Z","status":"\u001b[31mPAID\u202e"}`,
+		"push.json":     `{"message":{"data":"eyJ0eXBlIjoib3RoZXIifQ==","messageId":"m-1","publishTime":"2026-08-30T10:15:31.5Z"},"subscription":"s"}`,
+		"timeless.json": `{"message":{"data":"eyJ0eXBlIjoib3RoZXIifQ==","messageId":"m-1"},"subscription":"s"}`,
+		"bad.json":      `{"message":{"data":"e30"},"subscription":"s"}`,
+		"lines":         "x\ny\n",
 	})
 	for _, c := range []struct{ from, want string }{
 		{"bare", `a bare payload: message "test", published 2026-01-01T00:00:00Z
@@ -58,6 +59,10 @@ row orders "order#a"
   set cf:status = "\x1b[31mPAID\u202e" @ 2026-08-30T10:15:30.000Z
 `},
 		{"push.json", `a push body: message "m-1", published 2026-08-30T10:15:31.5Z
+record 0, 16 bytes: no mapping takes it, and onUnmatched is fail
+  order: no, because f.yaml:9:13: event.type == "order" does not hold
+`},
+		{"timeless.json", `a push body: message "m-1", published at no time that it says
 record 0, 16 bytes: no mapping takes it, and onUnmatched is fail
   order: no, because f.yaml:9:13: event.type == "order" does not hold
 `},

@@ -266,7 +266,7 @@ func (r *replay) print(x *write.Replay) {
 	defer r.mu.Unlock()
 	kind := cmp.Or(string(x.Letter.Kind), "undelivered")
 	fmt.Fprintf(r.stdout, "%s of message %s, published %s, given up %s", kind, x.Letter.MessageID,
-		x.Letter.PublishTime.Format(time.RFC3339Nano), x.Since.Format(time.RFC3339))
+		published(x.Letter.PublishTime), x.Since.Format(time.RFC3339))
 	if x.Letter.Error != "" {
 		fmt.Fprintf(r.stdout, ": %q", x.Letter.Error)
 	}
