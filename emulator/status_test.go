@@ -264,7 +264,7 @@ func TestAMissingFamilyFailsEveryEntryAndWritesNothing(t *testing.T) {
 	}
 }
 
-// covers: EMU-07, EMU-09, EMU-02, SNK-39
+// covers: EMU-07, EMU-09, EMU-02
 // issue-row: 31
 func TestATableOrProfileThatIsMissingIsNotFound(t *testing.T) {
 	f := start(t, emulator.Options{})

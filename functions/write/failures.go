@@ -121,12 +121,25 @@ func (f *function) wholeLetter(d *delivery, count int) deadletter.Letter {
 func (f *function) unwritable(d *delivery, result *mapping.Result) []failure {
 	var out []failure
 	for _, r := range result.Rejected {
+		if t := f.tableOf(r.Mapping); t != nil {
+			d.summary.table(t.Name).Failed++
+		}
 		out = append(out, failure{letter: f.letter(d, r.Record, r.Mapping, r), reason: r})
 	}
 	for _, i := range result.Unmatched {
 		out = append(out, failure{letter: f.letter(d, i, "", mapping.ErrUnmatched), reason: mapping.ErrUnmatched, unmatched: true})
 	}
 	return out
+}
+
+// tableOf is the table that a mapping writes to, nil for no mapping.
+func (f *function) tableOf(mapping string) *pipeline.Table {
+	for _, m := range f.cfg.Pipeline.Write.Mappings {
+		if m.Name == mapping {
+			return m.Table
+		}
+	}
+	return nil
 }
 
 // letter keeps the i-th record of the message as it was received, where it is still at

@@ -34,7 +34,7 @@ func NewMetrics(meter metric.Meter, g Gauges) (*Metrics, error) {
 		failed:     made.Counter("btf.write.records.failed", "{record}", "Records and entries that can never be written: what reached the failure policy."),
 		skipped:    made.Counter("btf.write.records.skipped", "{record}", "Records that the pipeline file says to skip."),
 		tableSent:  made.Counter("btf.write.table.entries.sent", "{entry}", "Entries handed to the writer, by the table's name in the pipeline file."),
-		tableError: made.Counter("btf.write.table.entries.failed", "{entry}", "Entries that can never be written, by the table's name in the pipeline file."),
+		tableError: made.Counter("btf.write.table.entries.failed", "{entry}", "Records and entries that can never be written, by the table's name in the pipeline file."),
 	}
 	var err error
 	m.letterWait, err = meter.Int64Histogram("btf.write.dead_letters.wait", metric.WithUnit("ms"),

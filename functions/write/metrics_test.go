@@ -81,7 +81,7 @@ func TestInstrumentsCountWhatTheReferenceCounts(t *testing.T) {
 		"btf.write.families.added":                     0,
 		"btf.write.table.entries.sent{table=orders}":   3,
 		"btf.write.table.entries.sent{table=daily}":    2,
-		"btf.write.table.entries.failed{table=orders}": 1,
+		"btf.write.table.entries.failed{table=orders}": 2, // c and d
 		"btf.write.dead_letters.published":             2,
 		"btf.write.dead_letters.outstanding":           0,
 		"btf.write.dead_letters.wait":                  1,

@@ -170,7 +170,7 @@ func TestADeclaredFamilyIsAddedToATableThatExists(t *testing.T) {
 // A computed table's id is found for each record, before its row is; one that may not be
 // is the record's failure, and no table is made of it.
 //
-// covers: SNK-14, SNK-15, SNK-16, SNK-44, TBL-15
+// covers: SNK-14, SNK-15, SNK-44, TBL-15
 func TestTablesAreComputedForEachRecord(t *testing.T) {
 	h := newHouse(t, repairFile("if-needed"), plainFamilies("cf", "totals"), nil)
 	lines := []string{

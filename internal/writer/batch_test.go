@@ -293,7 +293,6 @@ func TestEntriesWithTokensGoLast(t *testing.T) {
 	wantApplied(t, start(t, &service{}).Apply(within(t, time.Minute), []Entry{add("add", "0123456789abcdef")}))
 }
 
-// covers: SNK-12
 func TestConditionalEntriesGoAlone(t *testing.T) {
 	var mu sync.Mutex
 	var got []*bigtablepb.CheckAndMutateRowRequest

@@ -175,7 +175,7 @@ func TestAddsUnderATokenAreExactWhenTheAnswerIsLost(t *testing.T) {
 }
 
 // issue-row: 31, 36
-// covers: TBL-04, TBL-08, TBL-11
+// covers: TBL-04, TBL-08
 func TestProcessesThatStartBeforeTheTableMakeItTogether(t *testing.T) {
 	b := newBigtable(t)
 	var wg sync.WaitGroup

@@ -297,7 +297,7 @@ func TestARepairThatFailsRefusesAfterItsBudget(t *testing.T) {
 	}
 }
 
-// covers: TBL-05, MET-06
+// covers: TBL-05
 func TestParkedEntriesEndWithTheirDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCatalogue()
