@@ -39,7 +39,8 @@ func TestVeryManyBadRecordsAreRefusedInLittleMemory(t *testing.T) {
 		if policy == "dead-letter" && len(h.letters.letters) != 1 {
 			t.Errorf("%d letters", len(h.letters.letters))
 		}
-		if live := int64(after.Sys) - int64(before.Sys); live > 64<<20 {
+		// The runtime asks the system for 64 MiB at a time, and for what it needs to manage them.
+		if live := int64(after.Sys) - int64(before.Sys); live > 136<<20 {
 			t.Errorf("%s: memory from the system grew by %d MiB", policy, live>>20)
 		}
 	}
