@@ -96,6 +96,7 @@ func TestAnOversizeEntryStaysARecord(t *testing.T) {
 	}
 }
 
+// covers: FAIL-17
 func TestTheErrorIsCutAtACharacter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := strings.Repeat(rapid.String().Draw(t, "s"), rapid.IntRange(1, 200).Draw(t, "n"))
