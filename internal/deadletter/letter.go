@@ -150,9 +150,10 @@ func (l Letter) Check() error {
 // least is the letter with nothing but what replay needs.
 func (l Letter) least() Letter {
 	l.Error = ""
-	if l.Kind == KindEntry || l.Kind == KindCheckAndMutate {
+	switch l.Kind {
+	case KindEntry, KindCheckAndMutate:
 		l.Origin = nil
-	} else {
+	case KindRecord:
 		l.Table = ""
 	}
 	return l

@@ -41,19 +41,26 @@ func NewPublisher(topic *pubsub.Publisher) *Publisher {
 func (p *Publisher) Put(ctx context.Context, letters []Letter) error {
 	p.outstanding.Add(int64(len(letters)))
 	defer p.outstanding.Add(-int64(len(letters)))
-	results := make([]*pubsub.PublishResult, len(letters))
-	for i, l := range letters {
-		data, attributes := l.Encode()
-		results[i] = p.topic.Publish(ctx, &pubsub.Message{Data: data, Attributes: attributes})
-	}
+	results := make([]*pubsub.PublishResult, 0, len(letters))
 	failed := 0
 	var first error
+	fail := func(err error) {
+		failed++
+		if first == nil {
+			first = err
+		}
+	}
+	for _, l := range letters {
+		if err := l.Check(); err != nil { // Pub/Sub would refuse those beside it, too
+			fail(fmt.Errorf("a dead letter cannot be published: %w", err))
+			continue
+		}
+		data, attributes := l.Encode()
+		results = append(results, p.topic.Publish(ctx, &pubsub.Message{Data: data, Attributes: attributes}))
+	}
 	for _, r := range results {
 		if _, err := r.Get(ctx); err != nil {
-			failed++
-			if first == nil {
-				first = err
-			}
+			fail(err)
 		}
 	}
 	p.published.Add(int64(len(letters) - failed))

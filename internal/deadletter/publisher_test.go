@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -86,5 +87,23 @@ func TestPutEndsWithItsContext(t *testing.T) {
 	cancel()
 	if err := p.Put(ctx, []Letter{{Kind: KindRecord, Time: publishTime, Data: []byte("x")}}); err == nil {
 		t.Error("no error")
+	}
+}
+
+// One letter that Pub/Sub would refuse does not take those along that are published with it.
+func TestALetterThatPubSubRefusesIsNotSent(t *testing.T) {
+	p, srv := publisher(t, true)
+	letters := []Letter{
+		{Kind: KindRecord, MessageID: "1", Time: publishTime, Data: []byte("x")},
+		{Kind: KindRecord, MessageID: strings.Repeat("2", 2000), Time: publishTime, Data: []byte("x")},
+		{Kind: KindOutput, MessageID: "3", Time: publishTime, Data: make([]byte, 10_000_000)},
+		{Kind: KindRecord, MessageID: "4", Time: publishTime, Data: []byte("x")},
+	}
+	err := p.Put(t.Context(), letters)
+	if err == nil || !strings.Contains(err.Error(), "2 of them failed: a dead letter cannot be published: its attribute messageId has 2000 bytes") {
+		t.Errorf("%v", err)
+	}
+	if published, outstanding := p.Stats(); published != 2 || outstanding != 0 || len(srv.Messages()) != 2 {
+		t.Errorf("published %d, outstanding %d, stored %d", published, outstanding, len(srv.Messages()))
 	}
 }
