@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -66,6 +67,7 @@ func fieldOf(t reflect.StructField) field {
 // decoder fills document structs from nodes and collects every fault.
 type decoder struct {
 	checker
+	around []mapping // the ones that the node stands in, outermost first
 }
 
 // value decodes n into v, which is addressable.
@@ -148,6 +150,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, a at) {
 		return
 	}
 	fields, names := structFields(v.Type())
+	defer d.enter(n, a.place, names)()
 	written := map[string]bool{}
 	var last reflect.Value
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -157,7 +160,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, a at) {
 		switch {
 		case d.bad[key]:
 		case !known:
-			d.fail(key, child(a.place, key.Value), "unknown field %q%s", key.Value, didYouMean(key.Value, names))
+			d.fail(key, child(a.place, key.Value), "unknown field %q%s", key.Value, cmp.Or(d.lessIndented(key), didYouMean(key.Value, names)))
 		case !written[key.Value]:
 			d.value(value, v.Field(index), child(a.place, key.Value), fieldOf(v.Type().Field(index)))
 		}
@@ -288,6 +291,9 @@ func (m *dict[T]) decode(d *decoder, n *yaml.Node, a at, f field) {
 		}
 		faults := len(d.errs.list)
 		d.value(value, reflect.ValueOf(&e.value).Elem(), place, item)
+		if len(d.errs.list) > faults {
+			d.errs.amend(at{pos: d.pos(value.Line, value.Column), place: place}, d.lessIndented(key))
+		}
 		if last := len(m.entries) - 1; last >= 0 && len(d.errs.list) > faults && cutByComma(n, value) {
 			forget(reflect.ValueOf(&m.entries[last].value).Elem())
 		}

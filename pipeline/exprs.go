@@ -63,6 +63,10 @@ func (d *decoder) expression(n *yaml.Node, a at) Expr {
 	case 0:
 		e.Exact = strings.HasPrefix(d.from(n.Line, n.Column), n.Value)
 	case yaml.SingleQuotedStyle, yaml.DoubleQuotedStyle:
+		e.Quote = `"`
+		if n.Style == yaml.SingleQuotedStyle {
+			e.Quote = "'"
+		}
 		if strings.HasPrefix(d.from(n.Line, n.Column+1), n.Value) {
 			e.Pos.Column++
 			e.Exact = true

@@ -98,7 +98,7 @@ func checkSchema(t *testing.T, schema *jsonschema.Schema, data []byte) {
 	var errs faults
 	s := newSource("", data)
 	root := readYAML(s, data, &errs)
-	d := &decoder{checker{source: s, errs: &errs, bad: badNodes{}}}
+	d := &decoder{checker: checker{source: s, errs: &errs, bad: badNodes{}}}
 	text := d.json(nil, root, "")
 	if len(errs.list) > 0 {
 		return

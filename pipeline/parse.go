@@ -29,7 +29,7 @@ func read(data []byte, file string, errs *faults) *document {
 	if root == nil {
 		return nil
 	}
-	d := &decoder{checker{source: s, errs: errs, bad: badNodes{}}}
+	d := &decoder{checker: checker{source: s, errs: errs, bad: badNodes{}}}
 	d.check(root, "")
 	var doc document
 	d.value(root, reflectOf(&doc), "", field{})

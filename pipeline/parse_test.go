@@ -290,7 +290,7 @@ func TestExpressionsKnowWhereTheyStand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := parseText(t, strings.Replace(minimal, "rowKey: event.id", "rowKey: "+c.text, 1))
 			got := p.Write.Mappings[0].RowKey
-			want := Expr{c.source, "write.mappings[0].rowKey", Pos{"orders.yaml", c.line, c.column}, c.exact}
+			want := Expr{c.source, "write.mappings[0].rowKey", Pos{"orders.yaml", c.line, c.column}, c.exact, strings.Trim(c.text[:1], "|>e1t\n")}
 			if got != want {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}

@@ -33,6 +33,7 @@ type Expr struct {
 	Place  string // as in write.mappings[0].rowKey
 	Pos    Pos
 	Exact  bool
+	Quote  string // the quotes that YAML has taken from around it: ", ' or none
 }
 
 // IsZero reports whether the file has no such expression.

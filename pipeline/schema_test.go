@@ -52,7 +52,7 @@ func instance(t *testing.T, data []byte) any {
 	if root == nil {
 		t.Fatalf("not YAML: %v", errs.list)
 	}
-	d := &decoder{checker{source: s, errs: &errs, bad: badNodes{}}}
+	d := &decoder{checker: checker{source: s, errs: &errs, bad: badNodes{}}}
 	text := d.json(nil, root, "")
 	if len(errs.list) > 0 {
 		return nil

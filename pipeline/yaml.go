@@ -117,6 +117,13 @@ var expressionKeys = regexp.MustCompile(`^[\s-]*(?:[{,].*?)?\b(when|skip|rowKey|
 // expressionLike tells the operators and calls of an expression from other text.
 var expressionLike = regexp.MustCompile(`[=!<>]=|&&|\|\||\?.*:|\w\(|["'\]})]\s*[-+*/<>=?]|:\s+[@%` + "`" + `]`)
 
+// fieldLine is a line that begins with a field; filledLine one that gives it a value too,
+// which is no block that goes on below.
+var (
+	fieldLine  = regexp.MustCompile(`^[\w"'{][^:]*:( |$)`)
+	filledLine = regexp.MustCompile(`^(- )*[\w"'{][^:]*: +[^ #|>]`)
+)
+
 func addSyntax(s source, err error, errs *faults) {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) || load.Mark.Line == 0 {
@@ -131,6 +138,9 @@ func addSyntax(s source, err error, errs *faults) {
 			hint = "; if this line holds an expression, put all of it in single quotes, or after | on a line of its own"
 			break
 		}
+	}
+	if indent := indentHint(s, pos.Line); indent != "" {
+		hint = indent
 	}
 	errs.add(pos, "", "not YAML: %s%s", load.Message, hint)
 }

@@ -51,14 +51,19 @@ func errorAt(e pipeline.Expr, loc common.Location, message string) *Error {
 var (
 	noOverload = regexp.MustCompile(`^found no matching overload for '(.+)' applied to '(.*)'$`)
 	undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
+
+	reservedName = regexp.MustCompile(`^(?:Syntax error: )?reserved identifier: (\w+)$`)
 )
 
 // compileErrors translates what the parser and the checker say into what the reader can
 // act on. root is nil where the expression could not be parsed.
 func (env *Env) compileErrors(e pipeline.Expr, root ast.Expr, found []*cel.Error) Errors {
 	out := make(Errors, 0, len(found))
+	if fault := oddName(e); fault != nil {
+		return append(out, errorAt(e, fault.at, fault.message))
+	}
 	for _, f := range found {
-		out = append(out, errorAt(e, f.Location, env.translate(f, root)))
+		out = append(out, errorAt(e, f.Location, env.translate(f, e, root)))
 	}
 	return out
 }
@@ -68,7 +73,7 @@ func plainTypes(text string) string {
 	return strings.NewReplacer("google.protobuf.Timestamp", "timestamp", "google.protobuf.Duration", "duration", "optional_type(", "optional(").Replace(text)
 }
 
-func (env *Env) translate(f *cel.Error, root ast.Expr) string {
+func (env *Env) translate(f *cel.Error, e pipeline.Expr, root ast.Expr) string {
 	message := plainTypes(f.Message)
 	if m := noOverload.FindStringSubmatch(message); m != nil {
 		c := call{function: m[1], types: splitTypes(m[2]), table: env.table}
@@ -78,7 +83,15 @@ func (env *Env) translate(f *cel.Error, root ast.Expr) string {
 		return c.message()
 	}
 	if m := undeclared.FindStringSubmatch(message); m != nil {
-		return env.undeclaredMessage(m[1])
+		if root != nil {
+			if node := findNode(root, f.ExprID); node != nil && node.Kind() == ast.CallKind {
+				return env.unknownFunction(m[1])
+			}
+		}
+		return env.undeclaredMessage(m[1], e)
+	}
+	if m := reservedName.FindStringSubmatch(message); m != nil {
+		return env.undeclaredMessage(m[1], e)
 	}
 	if syntax, ok := strings.CutPrefix(message, "Syntax error: "); ok {
 		return "syntax error: " + syntax + syntaxHint(syntax)
@@ -100,7 +113,7 @@ func syntaxHint(message string) string {
 	return ""
 }
 
-func (env *Env) undeclaredMessage(name string) string {
+func (env *Env) undeclaredMessage(name string, e pipeline.Expr) string {
 	has, field := "mapping", "a field of the record is event"
 	if env.table != nil {
 		has, field = "scan", "a column of the row is row.FAMILY"
@@ -111,7 +124,7 @@ func (env *Env) undeclaredMessage(name string) string {
 	case head == "message" && env.table == nil:
 		return "message has the fields id, publishTime, orderingKey, attributes and subscription"
 	}
-	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it: %q; %s.%s", name, name, field, name)
+	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it%s; %s.%s", name, quoted(name, e), field, name)
 }
 
 // splitTypes cuts "(string, map(string, dyn))" or "string.(int)" at its top-level commas.

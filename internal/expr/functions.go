@@ -168,7 +168,13 @@ func checkCalls(e pipeline.Expr, checked *cel.Ast) error {
 			case cel.DynKind, cel.StringKind, cel.IntKind, cel.UintKind:
 			default:
 				loc := rep.SourceInfo().GetStartLocation(arg.ID())
-				found = append(found, errorAt(e, loc, fmt.Sprintf("part %d of key() is of type %s: a part is text or an integer; convert it with string(…)", i+1, rep.GetType(arg.ID()))))
+				message := fmt.Sprintf("part %d of key() is of type %s: a part is text or an integer; ", i+1, plainTypes(rep.GetType(arg.ID()).String()))
+				if strings.Contains(message, "optional(") {
+					message += "give it a default with .orValue(…)"
+				} else {
+					message += "convert it with string(…)"
+				}
+				found = append(found, errorAt(e, loc, message))
 			}
 		}
 	}))

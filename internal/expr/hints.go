@@ -48,6 +48,10 @@ func (c *call) message() string {
 func (c *call) hint() string {
 	has := func(t string) bool { return slices.Contains(c.types, t) }
 	switch {
+	case slices.ContainsFunc(c.types, func(t string) bool { return strings.HasPrefix(t, "optional(") }):
+		return ": give the optional value a default with .orValue(…), or compute with it where it is present, in .optMap(x, …)"
+	case c.function == operators.Add && has("string") && has("bytes"):
+		return c.besideBytes()
 	case len(c.types) < 2:
 		return ""
 	case !has("string"):
@@ -62,6 +66,17 @@ func (c *call) hint() string {
 		}
 	}
 	return ""
+}
+
+// besideBytes says how text is joined to bytes. A text with an escape that looks like a
+// byte is meant to be bytes.
+func (c *call) besideBytes() string {
+	if len(c.args) == len(c.types) {
+		if s, ok := literalText(c.args[slices.Index(c.types, "string")]); ok && strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 && r <= 0xFF }) {
+			return `: bytes are written with a b before the quote, as in b"\xff"; in a text \xff is the character ÿ, which is two bytes`
+		}
+	}
+	return ": convert the text with bytes(…)"
 }
 
 // beside says what to do about text that stands beside a value of type t.

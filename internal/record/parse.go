@@ -76,7 +76,11 @@ func nothingAfter(data []byte, offset int64) error {
 	if len(after) == 0 {
 		return nil
 	}
-	return &Error{offset + int64(len(rest)-len(after)), "something after the value"}
+	reason := "something after the value"
+	if bytes.IndexByte(rest[:len(rest)-len(after)], '\n') >= 0 {
+		reason += ", on a line of its own (if each line holds a value, set format: ndjson)"
+	}
+	return &Error{offset + int64(len(rest)-len(after)), reason}
 }
 
 func (p *parser) value(depth int) (any, error) {

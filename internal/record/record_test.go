@@ -37,9 +37,31 @@ func TestJSONDecodesNumbersTextAndStructureExactly(t *testing.T) {
 	}
 }
 
+func TestLinesUnderJSONAreReadAsTheHintSays(t *testing.T) {
+	data := []byte("{\"id\":1}\n{\"id\":2}\n")
+	var d Decoder
+	if got := d.JSON(data); len(got) != 1 || got[0].Err == nil || !strings.Contains(got[0].Err.Error(), "set format: ndjson") {
+		t.Fatalf("%+v, want the format", got)
+	}
+	decode, err := ByFormat("ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for r := range decode(data, nil) {
+		if n++; r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d records, want 2", n)
+	}
+}
+
 func TestJSONNamesWhereARecordIsBroken(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{`{"id":1} {"id":2}`, "something after the value at offset 9"},
+		{"{\"id\":1}\n{\"id\":2}\n", "something after the value, on a line of its own (if each line holds a value, set format: ndjson) at offset 9"},
 		{`{"id":1}x`, "something after the value at offset 8"},
 		{`{"a":1,"b":2,"a":3}`, "duplicate key at offset 13"},
 		{`{"a":1,"\u0061":3}`, "duplicate key at offset 7"},
