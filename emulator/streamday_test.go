@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +23,8 @@ type streamDay struct {
 	f          *fixture
 	opts       emulator.Options
 	partitions int
-	perHour    int // changes
+	perHour    int    // changes
+	padding    string // of each value
 	places     []placeOf
 	written    int
 
@@ -49,7 +51,7 @@ func (d *streamDay) writeHour(t *testing.T) {
 	for done := 0; done < d.perHour; done += batch {
 		entries := make([]*bigtablepb.MutateRowsRequest_Entry, batch)
 		for i := range entries {
-			entries[i] = entry(d.rowKey(d.written%rows), setCell("a", "q", 1000, strconv.AppendInt(nil, int64(d.written/rows+1), 10)))
+			entries[i] = entry(d.rowKey(d.written%rows), setCell("a", "q", 1000, fmt.Appendf(nil, "%d%s", d.written/rows+1, d.padding)))
 			d.written++
 		}
 		d.f.write(t, entries...)
@@ -100,7 +102,7 @@ func (d *streamDay) visitOne(t *testing.T, p *placeOf) {
 			continue
 		}
 		row, _ := strconv.Atoi(string(c.RowKey))
-		n, _ := strconv.Atoi(string(c.Chunks[0].Mutation.GetSetCell().GetValue()))
+		n, _ := strconv.Atoi(strings.TrimRight(string(c.Chunks[0].Mutation.GetSetCell().GetValue()), "x"))
 		d.mu.Lock()
 		if n != d.seen[row]+1 {
 			t.Errorf("row %s: change %d comes after %d", c.RowKey, n, d.seen[row])
@@ -152,9 +154,9 @@ func (d *streamDay) fresh(t *testing.T) int64 {
 // and shrinks when there are no more changes. Tokens outlive restarts, after
 // which nothing is served twice.
 func TestADayOfChangesTakesBoundedMemoryAndOutlivesRestarts(t *testing.T) {
-	d := &streamDay{partitions: 50, perHour: 4000, opts: emulator.Options{DataDir: t.TempDir(), SnapshotBytes: 2 << 20}}
+	d := &streamDay{partitions: 50, perHour: 4000, padding: strings.Repeat("x", 300), opts: emulator.Options{DataDir: t.TempDir(), SnapshotBytes: 2 << 20}}
 	if os.Getenv("BTF_SOAK") != "" {
-		d.partitions, d.perHour, d.opts.SnapshotBytes = 1000, 209_000, 0
+		d.partitions, d.perHour, d.padding, d.opts.SnapshotBytes = 1000, 209_000, "", 0
 	}
 	var splits []string
 	for i := 1; i < d.partitions; i++ {
@@ -184,14 +186,15 @@ func TestADayOfChangesTakesBoundedMemoryAndOutlivesRestarts(t *testing.T) {
 		}
 	}
 	later := d.fresh(t)
-	// Each tablet's first and last chunk may be retained only in part.
-	chunks := int64(d.partitions) * 2 * 32 << 10
-	if later-empty > (day-empty)*5/4+chunks {
+	// A small change takes about 50 bytes beside its value. Of each tablet's
+	// oldest chunk only a part may be within retention.
+	retained := int64(24 * d.perHour * (50 + len(d.padding)))
+	if later > day+retained/4+int64(d.partitions)*(32<<10) {
 		t.Errorf("%d MiB are in use after a day, %d MiB after a day and a half", day>>20, later>>20)
 	}
 	d.f.AdvanceClock(25 * time.Hour)
 	end := d.fresh(t)
-	if end-empty > (day-empty)/2+chunks {
+	if end > day-retained/2 {
 		t.Errorf("%d MiB are in use after a day, %d MiB a day after the last change", day>>20, end>>20)
 	}
 	last := d.places[0]

@@ -1,6 +1,8 @@
 package emulator_test
 
 import (
+	"encoding/json"
+	"net/http/httptest"
 	"net/url"
 	"runtime"
 	"slices"
@@ -327,6 +329,39 @@ func TestAStatusComesAfterAnyMessageOnDemand(t *testing.T) {
 	refused(t, "cut", r.fails(t), codes.Aborted, "injected fault")
 	got, _ := f.open(t, ",", fromTokens(tok)).values(t, 1)
 	equal(t, "resumed", got, []string{"k=3"})
+}
+
+func TestTheControlAPISetsAChangeStream(t *testing.T) {
+	f := startStreamed(t)
+	s := httptest.NewServer(f.Control())
+	defer s.Close()
+	body := `{"table":"` + tableT + `","chunkBytes":7,"equalCommitTimes":true,"lowWatermark":"2026-01-02T12:00:00Z","slowReader":"2s","omitNewPartitions":true,"wideTokens":true,` +
+		`"disabled":"NOT_FOUND","multiCluster":"INTERNAL","badStart":"OUT_OF_RANGE","expired":"ABORTED","badToken":"DATA_LOSS"}`
+	control(t, s.URL, "PUT", "/v1/stream", body, nil)
+	want := emulator.StreamSettings{ChunkBytes: 7, EqualCommitTimes: true, LowWatermark: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), SlowReader: 2 * time.Second,
+		OmitNewPartitions: true, WideTokens: true, Disabled: codes.NotFound, MultiCluster: codes.Internal, BadStart: codes.OutOfRange, Expired: codes.Aborted, BadToken: codes.DataLoss}
+	if got, err := f.Stream(tableT); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// What it answers is what it takes.
+	var again map[string]any
+	control(t, s.URL, "GET", "/v1/stream?table="+tableT, "", &again)
+	again["table"] = tableT
+	b, err := json.Marshal(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.SetStream(tableT, emulator.StreamSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	control(t, s.URL, "PUT", "/v1/stream", string(b), nil)
+	if got, err := f.Stream(tableT); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := f.SetStream(tableT, emulator.StreamSettings{ChunkBytes: -1}); err == nil {
+		t.Error("a negative size was taken")
+	}
+	refused(t, "no table", f.SetStream(instance+"/tables/nope", want), codes.NotFound, "")
 }
 
 // Change-stream cases: 47.
