@@ -41,6 +41,7 @@ func limits(doc *limitsDoc) Limits {
 			MaxEntries:      int(doc.InFlight.MaxEntries.v),
 			MaxBytes:        doc.InFlight.MaxBytes.v,
 			MaxRequestBytes: doc.InFlight.MaxRequestBytes.v,
+			MaxRecordBytes:  doc.InFlight.MaxRecordBytes.v,
 		},
 		ConsecutiveRejections: int(doc.ConsecutiveRejections.v),
 		InstanceClients:       int(doc.InstanceClients.v),

@@ -86,6 +86,7 @@ type inFlightDoc struct {
 	MaxEntries      count `key:"maxEntries" default:"2500" min:"1" max:"10000000" doc:"rows"`
 	MaxBytes        size  `key:"maxBytes" default:"64MiB" min:"1KiB" max:"64GiB" doc:"bytes of rows"`
 	MaxRequestBytes size  `key:"maxRequestBytes" default:"96MiB" min:"1KiB" max:"64GiB" doc:"memory reserved for requests: seven times the length of a short one; of a long one what has arrived and what it becomes"`
+	MaxRecordBytes  size  `key:"maxRecordBytes" default:"64MiB" min:"1KiB" max:"64GiB" doc:"memory that one record may become: values, rows and mutations; one that becomes more is rejected"`
 }
 
 type repairDoc struct {

@@ -65,7 +65,7 @@ func TestAnAbsentFieldMeansItsDefault(t *testing.T) {
 		Format: FormatJSON, OnUnmatched: PolicyFail, OnFailure: PolicyFail,
 		Limits: Limits{
 			Batch:                 Batch{MaxEntries: 500, MaxBytes: 20 << 20, Concurrency: 4},
-			InFlight:              InFlight{MaxEntries: 2500, MaxBytes: 64 << 20, MaxRequestBytes: 96 << 20},
+			InFlight:              InFlight{MaxEntries: 2500, MaxBytes: 64 << 20, MaxRequestBytes: 96 << 20, MaxRecordBytes: 64 << 20},
 			ConsecutiveRejections: 100, InstanceClients: 16, TableIdle: time.Hour,
 		},
 		Repair: Repair{InitialBackoff: 500 * time.Millisecond, MaxBackoff: 10 * time.Second, MaxAttempts: 10},

@@ -198,11 +198,12 @@ type Batch struct {
 }
 
 // InFlight bounds what is accepted and not yet answered, over all tables, in
-// entries and bytes.
+// entries and bytes, and what requests and one record may become in memory.
 type InFlight struct {
 	MaxEntries      int
 	MaxBytes        int64
 	MaxRequestBytes int64
+	MaxRecordBytes  int64
 }
 
 // Repair is how a missing table or family is waited for.

@@ -120,3 +120,30 @@ func TestNoLetterIsPublishedBeforeAllAreKnown(t *testing.T) {
 		t.Errorf("without a topic: %d", status)
 	}
 }
+
+// A record that becomes more than it may, while it is decoded or mapped, is rejected alone,
+// and what says so names the option.
+func TestARecordThatBecomesTooMuchIsRejectedAlone(t *testing.T) {
+	file := strings.Replace(ordersFile("ndjson", "dead-letter", "fail"), "format: ndjson", "format: ndjson\n  limits: {inFlight: {maxRecordBytes: 200KiB}}", 1)
+	file = strings.Replace(file, "rowKey: event.id", "forEach: event.?keys.orValue([event.id])\n      rowKey: string(item)", 1)
+	h := newHouse(t, file, plainFamilies("cf", "extra"), nil)
+	good := `{"id":"%s","status":"A"}` + "\n"
+	values := `{"id":"values","status":"A","x":[` + strings.Repeat("{},", 10_000) + "{}]}\n"
+	rows := `{"status":"A","keys":[` + strings.Repeat("0,", 500) + "0]}\n"
+	data := fmt.Sprintf(good, "first") + values + fmt.Sprintf(good, "second") + rows + fmt.Sprintf(good, "third")
+	if status := h.deliver("m-1", []byte(data)); status != http.StatusNoContent {
+		t.Fatalf("%d\n%s", status, h.log)
+	}
+	got := h.rows("orders")
+	if len(got) != 3 || got["first"] == nil || got["second"] == nil || got["third"] == nil {
+		t.Errorf("rows %v", got)
+	}
+	if len(h.letters.letters) != 2 {
+		t.Fatalf("%d letters", len(h.letters.letters))
+	}
+	for _, l := range h.letters.letters {
+		if !strings.Contains(l.Error, "204800 bytes in memory (limits.inFlight.maxRecordBytes)") {
+			t.Errorf("%s", l.Error)
+		}
+	}
+}

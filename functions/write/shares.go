@@ -51,11 +51,11 @@ func newShares(p *pipeline.Pipeline, now func() time.Time) *shares {
 // within runs do for a delivery with a body of that size. Where one of its tables has
 // more than its share, do gets a context that ends soon, and is not run at all while the
 // table answers nothing.
-func (s *shares) within(ctx context.Context, result *mapping.Result, size int64, do func(context.Context) error) error {
+func (s *shares) within(ctx context.Context, rows []*mapping.Row, size int64, do func(context.Context) error) error {
 	if s.most == 0 {
 		return do(ctx)
 	}
-	tables := tablesOf(result)
+	tables := tablesOf(rows)
 	crowded, silent := s.enter(tables, size)
 	if silent {
 		return errors.Join(push.ErrOverloaded, errCrowded)
@@ -115,14 +115,12 @@ func (s *shares) leave(tables []string, size int64, acknowledged bool) {
 	}
 }
 
-// tablesOf names the tables of a delivery's rows, each once.
-func tablesOf(result *mapping.Result) []string {
+// tablesOf names the tables of rows, each once.
+func tablesOf(rows []*mapping.Row) []string {
 	var out []string
-	for _, rows := range [][]*mapping.Row{result.Rows, result.Last} {
-		for _, r := range rows {
-			if !slices.Contains(out, r.Schema.Name) {
-				out = append(out, r.Schema.Name)
-			}
+	for _, r := range rows {
+		if !slices.Contains(out, r.Schema.Name) {
+			out = append(out, r.Schema.Name)
 		}
 	}
 	return out

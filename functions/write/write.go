@@ -6,6 +6,7 @@
 package write
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ type Config struct {
 // function is one write function.
 type function struct {
 	cfg     Config
-	records record.Decode
+	records record.Bounded
 	shares  *shares
 }
 
@@ -67,7 +68,7 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	f := &function{cfg: cfg, shares: newShares(p, cfg.Now)}
 	var err error
-	if f.records, err = record.ByFormat(string(p.Write.Format)); err != nil {
+	if f.records, err = record.BoundedByFormat(string(p.Write.Format)); err != nil {
 		return nil, err
 	}
 	return push.Handler(push.Config{
@@ -77,9 +78,9 @@ func New(cfg Config) (http.Handler, error) {
 	}, f.deliver), nil
 }
 
-// What of a message is decoded, mapped and applied at once: the rest waits as the bytes
-// that it came as, so that a message of a million small records needs no more memory
-// than one of a thousand.
+// What of a message is decoded at once, raw and decoded; of that, as much is mapped and
+// applied as mapping.Session.Map makes. The rest waits as the bytes that it came as, so that
+// a message of a million small records needs no more memory than one of a thousand.
 const (
 	stepRecords = 1000
 	stepBytes   = 4 << 20
@@ -93,6 +94,7 @@ type delivery struct {
 	before  int             // records of the steps before
 	refused refusals
 	post    post
+	last    last
 	counted map[string]struct{} // see applying
 	summary Summary
 	notes   int // failures logged
@@ -144,36 +146,89 @@ func (f *function) handle(ctx context.Context, d *delivery) error {
 		}
 		return d.refused.err()
 	}
-	d.session = f.cfg.Compiled.Start(message(&d.Message), d.summary.Start)
-	size := 0
-	for r := range f.records(d.Message.Data, d.Message.Attributes) {
-		if len(d.step) == stepRecords || size >= stepBytes {
-			if err := f.settle(ctx, d); err != nil {
-				return err
-			}
-			d.before += len(d.step)
-			d.step, size = d.step[:0], 0
-		}
-		d.step, size = append(d.step, r), size+len(r.Raw)
-	}
-	if err := f.settle(ctx, d); err != nil {
+	err := f.steps(ctx, d, func(result *mapping.Result) error {
+		d.summary.Records += result.Records
+		d.summary.Skipped += result.Skipped
+		d.last.keep(result)
+		return f.settle(ctx, d, f.unwritable(d, result), result.Rows)
+	})
+	if err != nil {
 		return err
 	}
 	return f.finish(ctx, d)
 }
 
-// settle applies the rows of the step at hand and hands what can never be written to
-// its policy. An error means that something is not known to be applied or kept.
-func (f *function) settle(ctx context.Context, d *delivery) error {
-	result, err := d.session.Map(ctx, d.step)
-	if err != nil {
-		return err
+// steps decodes and maps the message, some of it at a time, and calls do with the result of
+// each step. What it charges is given back after each.
+func (f *function) steps(ctx context.Context, d *delivery, do func(*mapping.Result) error) error {
+	most := f.cfg.Pipeline.Write.Limits.InFlight.MaxRecordBytes
+	d.session = f.cfg.Compiled.Start(message(&d.Message), d.summary.Start)
+	charge := func(n int64) error { return d.Memory.Charge(ctx, n) }
+	d.session.Bound(most, charge)
+	d.before = 0
+	size := int64(0)
+	for r := range f.records(d.Message.Data, d.Message.Attributes, record.Memory{Most: most, Charge: charge}) {
+		if ctx.Err() != nil || errors.Is(r.Err, push.ErrOverloaded) {
+			return cmp.Or(context.Cause(ctx), r.Err)
+		}
+		if len(d.step) == stepRecords || size >= stepBytes {
+			if err := f.mapStep(ctx, d, do); err != nil {
+				return err
+			}
+			size = 0
+		}
+		d.step, size = append(d.step, r), size+int64(len(r.Raw))+r.Size
 	}
-	d.summary.Records += len(d.step)
-	d.summary.Skipped += result.Skipped
-	return f.shares.within(ctx, result, d.Size, func(ctx context.Context) error {
-		failures := f.unwritable(d, result)
-		rejected, err := f.apply(ctx, d, result.Rows)
+	return f.mapStep(ctx, d, do)
+}
+
+// mapStep maps the records at hand and lets go of them.
+func (f *function) mapStep(ctx context.Context, d *delivery, do func(*mapping.Result) error) error {
+	var size int64
+	for at := 0; at < len(d.step); {
+		result, err := d.session.Map(ctx, d.step[at:])
+		if err != nil {
+			return err
+		}
+		if err := do(result); err != nil {
+			return err
+		}
+		for i := range result.Records {
+			size += d.step[at+i].Size
+		}
+		at += result.Records
+		d.Memory.Release(result.Made)
+	}
+	d.before += len(d.step)
+	clear(d.step)
+	d.step = d.step[:0]
+	d.Memory.Release(size)
+	return nil
+}
+
+// last is what is applied when everything else of the message is. The rows of one step are
+// kept; where there are more, none is, and the message is mapped again.
+type last struct {
+	rows []*mapping.Row
+	many bool
+}
+
+func (l *last) keep(result *mapping.Result) {
+	if len(result.Last) == 0 {
+		return
+	}
+	if l.many = l.many || len(l.rows) > 0; l.many {
+		l.rows = nil
+		return
+	}
+	l.rows = result.Last
+}
+
+// settle applies rows and hands what can never be written to its policy. An error means
+// that something is not known to be applied.
+func (f *function) settle(ctx context.Context, d *delivery, failures []failure, rows []*mapping.Row) error {
+	return f.shares.within(ctx, rows, d.Size, func(ctx context.Context) error {
+		rejected, err := f.apply(ctx, d, rows)
 		if err != nil {
 			return err
 		}
@@ -191,19 +246,18 @@ func (f *function) finish(ctx context.Context, d *delivery) error {
 	if err := d.refused.err(); err != nil {
 		return err
 	}
-	last := d.session.Last()
-	if len(last) == 0 {
-		return nil
+	var err error
+	switch {
+	case d.last.many:
+		// What is refused here was refused when the rest was mapped.
+		err = f.steps(ctx, d, func(result *mapping.Result) error { return f.settle(ctx, d, nil, result.Last) })
+	case len(d.last.rows) > 0:
+		err = f.settle(ctx, d, nil, d.last.rows)
 	}
-	err := f.shares.within(ctx, &mapping.Result{Last: last}, d.Size, func(ctx context.Context) error {
-		rejected, err := f.apply(ctx, d, last)
-		if err != nil {
-			return err
-		}
-		f.giveUp(ctx, d, rejected)
-		return f.keepLetters(ctx, d)
-	})
 	if err != nil {
+		return err
+	}
+	if err := f.keepLetters(ctx, d); err != nil {
 		return err
 	}
 	return d.refused.err()

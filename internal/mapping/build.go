@@ -20,6 +20,8 @@ type made struct {
 	mutations []*bigtablepb.Mutation
 	bytes     int // at least the serialized size
 	token     []byte
+
+	paidMutations, paidBytes int // what is charged
 }
 
 func (s *Session) record(i int, r *record.Record) {
@@ -121,7 +123,14 @@ func (s *Session) each(i int, m *mapping) error {
 	if err != nil {
 		return err
 	}
-	for _, item := range items.([]any) {
+	list := items.([]any)
+	if err := s.take(sizeOfItem * int64(len(list))); err != nil {
+		return at(m.forEach, err)
+	}
+	for k, item := range list {
+		if err := s.watch(k); err != nil {
+			return err
+		}
 		s.vars.Item = item
 		if err := s.row(i, m); err != nil {
 			return err

@@ -26,7 +26,7 @@ func (s *Session) entry(i int, r *record.Record) {
 	// It comes from no mapping of this file, and what the message says of one is not repeated.
 	row.Parts = []Part{{i, &pipeline.Mapping{Table: row.Schema}, len(row.Entry.Mutations)}}
 	if row.Entry.Idempotency != nil {
-		s.last = append(s.last, row)
+		s.result.Last = append(s.result.Last, row)
 		return
 	}
 	s.place(rowID{row.Table, string(row.Entry.RowKey)}, row)

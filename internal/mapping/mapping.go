@@ -185,6 +185,8 @@ type Result struct {
 	Rejected  []*Rejection // in record order
 	Unmatched []int        // records that no mapping took
 	Skipped   int          // records that skip acknowledged
+	Records   int          // how many it is of
+	Made      int64        // what was charged for it, in bytes
 }
 
 // Session makes rows of the records of one message, some at a time.
@@ -195,9 +197,13 @@ type Session struct {
 	count int    // the place of the next record in its message
 	made  []made // of the record and mapping at hand; reused
 
-	result *Result
-	open   map[rowID]*Row // the newest row of each key in result
-	last   []*Row
+	ctx     context.Context // Map's
+	result  *Result
+	open    map[rowID]*Row // the newest row of each key in result
+	most    int64          // of one record, in bytes; 0: no bound
+	size    int64          // of the record at hand
+	charged func(int64) error
+	stopped error // why no record is mapped any more
 }
 
 type rowID struct {
@@ -210,22 +216,31 @@ func (w *Write) Start(m *expr.Message, now time.Time) *Session {
 	return &Session{w: w, vars: expr.Vars{Message: m}, now: now}
 }
 
-// Map makes rows of the next records. Its result's Last is empty: see Session.Last. The
-// error is ctx's.
+// Bound bounds what one record becomes, its value included, in bytes, and has charge told of
+// what is made of it as it is made. An error of charge ends Map.
+func (s *Session) Bound(most int64, charge func(bytes int64) error) {
+	s.most, s.charged = most, charge
+}
+
+// Map makes rows of the next records, of as many as make up to 8 MiB, and of one at least.
+// The error is ctx's, or that of what charges.
 func (s *Session) Map(ctx context.Context, records []record.Record) (*Result, error) {
-	s.result, s.open = &Result{}, map[rowID]*Row{}
+	s.ctx, s.result, s.open = ctx, &Result{}, map[rowID]*Row{}
 	for i := range records {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("mapping record %d: %w", s.count, context.Cause(ctx))
 		}
-		s.record(s.count, &records[i])
+		s.size = records[i].Size
+		if s.record(s.count, &records[i]); s.stopped != nil {
+			return nil, fmt.Errorf("mapping record %d: %w", s.count, s.stopped)
+		}
 		s.count++
+		if s.result.Records++; s.most > 0 && s.result.Made >= stepMade {
+			break
+		}
 	}
 	return s.result, nil
 }
-
-// Last returns the rows to apply when everything else of the message is applied.
-func (s *Session) Last() []*Row { return s.last }
 
 // Map makes rows of all records of a message at once.
 func (w *Write) Map(m *expr.Message, records []record.Record, now time.Time) *Result {
@@ -238,8 +253,7 @@ func (w *Write) MapAt(m *expr.Message, records []record.Record, now time.Time, p
 	s.count = place
 	result, err := s.Map(context.Background(), records)
 	if err != nil {
-		panic(err) // a background context does not end
+		panic(err) // a background context does not end, and nothing charges
 	}
-	result.Last = s.last
 	return result
 }

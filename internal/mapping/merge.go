@@ -107,7 +107,7 @@ func (s *Session) merge(i int, m *mapping, r *made) {
 	row.Shared = m.dedupeID != nil
 	if m.src.Dedupe == pipeline.DedupeWindow {
 		row.Entry.Idempotency = &bigtablepb.Idempotency{Token: r.token}
-		s.last = append(s.last, row)
+		s.result.Last = append(s.result.Last, row)
 		return
 	}
 	row.mark(m.src.MarkerFamily.Name, r.token, s.now)

@@ -35,6 +35,9 @@ func (s *Session) mutations(m *mapping, micros int64, r *made) error {
 		if err := s.mutation(m, mu, micros, r); err != nil {
 			return err
 		}
+		if err := s.charge(r); err != nil {
+			return &placedError{"mutations", err}
+		}
 	}
 	return nil
 }
@@ -83,6 +86,9 @@ func (s *Session) set(m *mapping, mu *mutation, micros int64, r *made) error {
 			r.add(deleteVersions(c.family, c.qualifier, 0, micros))
 		}
 		r.add(setCell(c.family, c.qualifier, micros, value))
+		if err := s.charge(r); err != nil {
+			return at(c.value, err)
+		}
 	}
 	return nil
 }

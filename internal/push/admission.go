@@ -17,7 +17,11 @@ const (
 	// worked on: values, rows, requests. What takes more is charged as it is made.
 	workFactor = 5
 	workBytes  = 2 << 20
-	// workBlock is how much a reservation grows at once while it is worked on.
+	// leastWork is what a small request reserves to be worked on, but no more than a
+	// thousandth of the bound.
+	leastWork = 8 << 10
+	// workBlock is by how much a reservation grows at most, beyond what is asked for, while
+	// it is worked on.
 	workBlock = 1 << 20
 	// promised is up to which declared length a request reserves for all of its body
 	// when it enters, so that it need not wait half-way. A longer body, and one of an
@@ -34,7 +38,7 @@ const (
 	// slowAfter is how long a body may take before it gives way to requests that wait
 	// for room.
 	slowAfter = time.Second
-	// growthWait is how long a body waits, half-way, for room for more of it.
+	// growthWait is how long a request waits, half-way, for room for more of it.
 	growthWait = time.Second
 	// relief is how often a request that waits looks for bodies that are late.
 	relief = 20 * time.Millisecond
@@ -115,7 +119,7 @@ func (a *admission) enter(ctx context.Context, contentLength int64, interrupt fu
 	case contentLength > a.limit:
 		c.body = 0
 	case contentLength >= 0 && contentLength <= promised:
-		c.body, c.work = contentLength*bodyFactor, contentLength*workFactor
+		c.body, c.work = contentLength*bodyFactor, a.work(contentLength)
 	}
 	r.buffer = min(c.body, firstRead*bodyFactor)
 	a.mu.Lock()
@@ -127,6 +131,11 @@ func (a *admission) enter(ctx context.Context, contentLength int64, interrupt fu
 		return nil, err
 	}
 	return r, nil
+}
+
+// work is what it takes at first to work on a body of so many bytes.
+func (a *admission) work(size int64) int64 {
+	return max(min(size, workBytes)*workFactor, min(leastWork, a.bound/1024))
 }
 
 // leave gives everything back.
@@ -187,7 +196,7 @@ func (r *Reservation) whole(ctx context.Context, size int64) error {
 		return nil
 	}
 	a := r.a
-	r.first = min(size, workBytes) * workFactor
+	r.first = a.work(size)
 	a.mu.Lock()
 	if r.gaveWay {
 		a.mu.Unlock()
@@ -216,24 +225,20 @@ func (r *Reservation) keep(n int64) {
 	}
 }
 
-// Charge counts n bytes that the delivery has come to hold beside its body. It fails with
-// ErrOverloaded in the chain where they do not fit beside the others; what is counted then
-// is still counted. The oldest request always has room.
-func (r *Reservation) Charge(n int64) error {
+// Charge counts n bytes that the delivery has come to hold beside its body. Where they do
+// not fit beside the others it waits a second, and then fails with ErrOverloaded in the
+// chain; what is counted then is still counted. The oldest request always has room.
+func (r *Reservation) Charge(ctx context.Context, n int64) error {
 	if r == nil {
 		return nil
 	}
 	if r.charged += n; r.charged <= r.allowed {
 		return nil
 	}
-	a := r.a
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	more := max(r.charged-r.allowed, workBlock)
-	if !a.fits(&claim{r: r, work: more}) {
-		return errNoRoom
+	more := r.charged - r.allowed + min(workBlock, r.charged/2)
+	if err := r.a.claim(ctx, &claim{r: r, work: more, growth: true}, min(growthWait, r.a.wait)); err != nil {
+		return err
 	}
-	r.resize(r.body, r.work+more)
 	r.allowed += more
 	return nil
 }
@@ -318,10 +323,12 @@ func (a *admission) fits(c *claim) bool {
 		return true
 	case a.held+c.body+c.work > a.bound:
 		return false
+	case c.body == 0:
+		return true
 	case c.growth:
 		return a.bodies+c.body <= a.bound/8*3
 	}
-	return c.body == 0 || a.bodies+c.body <= a.bound/2
+	return a.bodies+c.body <= a.bound/2
 }
 
 func (a *admission) grant(c *claim) {
@@ -333,7 +340,7 @@ func (a *admission) grant(c *claim) {
 }
 
 // serve grants claims in the order of their requests' arrival. None is overtaken but by
-// bodies half-way, and these do not stand in the way of others.
+// requests half-way, and these do not stand in the way of others.
 func (a *admission) serve() {
 	blocked := false
 	for e := a.waiting.Front(); e != nil; {
@@ -389,7 +396,7 @@ func (r *Reservation) giveWay(now time.Time) int64 {
 	return r.body
 }
 
-// missing is how much room the first who waits lacks, bodies half-way left out.
+// missing is how much room the first who waits lacks, requests half-way left out.
 func (a *admission) missing() int64 {
 	for e := a.waiting.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*claim); !c.growth {

@@ -29,22 +29,22 @@ func TestADeliveryChargesWhatItMakes(t *testing.T) {
 	a := newAdmission(16<<20, DefaultCap, time.Second)
 	oldest, younger := a.begin(t, 1000), a.begin(t, 1000)
 	for range 3 {
-		if err := younger.Charge(10 << 20); err != nil {
+		if err := younger.Charge(t.Context(), 10<<20); err != nil {
 			t.Fatalf("10 MiB of 16: %v", err)
 		}
 		younger.Release(10 << 20)
 	}
-	if err := oldest.Charge(14 << 20); err != nil {
+	if err := oldest.Charge(t.Context(), 14<<20); err != nil {
 		t.Fatalf("the oldest: %v", err)
 	}
-	if err := younger.Charge(10 << 20); !errors.Is(err, ErrOverloaded) {
+	if err := younger.Charge(t.Context(), 10<<20); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("10 MiB beside 14 of 16: %v", err)
 	}
-	if err := oldest.Charge(14 << 20); err != nil {
+	if err := oldest.Charge(t.Context(), 14<<20); err != nil {
 		t.Errorf("the oldest, beyond the bound: %v", err)
 	}
 	oldest.leave()
-	if err := younger.Charge(0); err != nil {
+	if err := younger.Charge(t.Context(), 0); err != nil {
 		t.Errorf("the oldest now: %v", err)
 	}
 	younger.leave()
@@ -52,7 +52,7 @@ func TestADeliveryChargesWhatItMakes(t *testing.T) {
 		t.Errorf("left over: %d bytes, %d for bodies, %d requests, %d that wait", a.held, a.bodies, a.requests.Len(), a.waiting.Len())
 	}
 	var none *Reservation
-	if err := none.Charge(1 << 40); err != nil {
+	if err := none.Charge(t.Context(), 1<<40); err != nil {
 		t.Errorf("without a bound: %v", err)
 	}
 }
@@ -118,7 +118,7 @@ func (q *caller) run(t *testing.T, a *admission) {
 		return
 	}
 	r.keep(q.size)
-	if r.Charge(q.work) == nil {
+	if r.Charge(t.Context(), q.work) == nil {
 		time.Sleep(q.busy)
 	}
 	r.Release(q.work)

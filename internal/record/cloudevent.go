@@ -41,10 +41,10 @@ const (
 // a string; any other is []byte, but for what stands in a JSON event as data, which is
 // the value that stands there.
 func (d *Decoder) CloudEvents(data []byte, attributes map[string]string) []Record {
-	return slices.Collect(d.events(data, attributes))
+	return slices.Collect(d.events(data, attributes, Memory{}))
 }
 
-func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Record] {
+func (d *Decoder) events(data []byte, attributes map[string]string, m Memory) iter.Seq[Record] {
 	one := func(r Record) iter.Seq[Record] { return func(yield func(Record) bool) { yield(r) } }
 	declared, binary, err := mode(attributes)
 	if err != nil {
@@ -54,18 +54,18 @@ func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Rec
 	switch {
 	case !strings.HasPrefix(media, "application/cloudevents"):
 		if binary {
-			return one(d.binary(data, attributes, declared))
+			return one(d.binary(data, attributes, declared, m))
 		}
 	case err != nil || !strings.HasSuffix(media, "json") && media != "application/cloudevents":
 		return one(Record{Raw: data, Whole: true, Err: errors.New("the CloudEvent is in no format that can be read: use JSON")})
 	}
 	return func(yield func(Record) bool) {
-		p := d.parser()
+		p := d.parser(m)
 		defer d.done(p)
 		batch, i := isBatch(data), 0
-		for r := range d.values(data) {
+		for r := range d.values(data, m) {
 			if r.Err == nil {
-				if r.Value, r.Err = p.event(r.Value); r.Err != nil && batch {
+				if p.readEvent(&r); r.Err != nil && batch {
 					r.Err = fmt.Errorf("element %d: %w", i, r.Err)
 				}
 			}
@@ -79,15 +79,15 @@ func (d *Decoder) events(data []byte, attributes map[string]string) iter.Seq[Rec
 // oneEvent reads one event of a message: of a batch, or all there is.
 func (d *Decoder) oneEvent(data []byte, attributes map[string]string) Record {
 	if !isBatch(data) {
-		for r := range d.events(data, attributes) {
+		for r := range d.events(data, attributes, Memory{}) {
 			return r
 		}
 	}
-	p := d.parser()
+	p := d.parser(Memory{})
 	defer d.done(p)
-	r := d.one(data)
+	r := d.one(data, Memory{})
 	if r.Err == nil {
-		r.Value, r.Err = p.event(r.Value)
+		p.readEvent(&r)
 	}
 	return r
 }
@@ -108,6 +108,14 @@ func mode(attributes map[string]string) (declared string, binary bool, err error
 		declared, found = value, true
 	}
 	return declared, binary, err
+}
+
+// readEvent makes an event of the value of a record. What that takes is charged beyond the
+// value's own size.
+func (p *parser) readEvent(r *Record) {
+	p.size, p.charged = r.Size, r.Size
+	r.Value, r.Err = p.event(r.Value)
+	r.Size = p.size
 }
 
 // event checks an event that was read as JSON and decodes its payload.
@@ -133,6 +141,9 @@ func (p *parser) event(v any) (any, error) {
 	}
 	delete(members, memberBase64)
 	text, isText := encoded.(string)
+	if err := p.take(2 * int64(len(text))); err != nil {
+		return nil, err
+	}
 	payload, err := base64.StdEncoding.Strict().DecodeString(text)
 	if !isText || err != nil || base64.StdEncoding.EncodeToString(payload) != text {
 		return nil, errors.New("data_base64 of the CloudEvent is no padded standard base64")
@@ -144,7 +155,7 @@ func (p *parser) event(v any) (any, error) {
 }
 
 // binary reads an event in binary mode.
-func (d *Decoder) binary(data []byte, attributes map[string]string, declared string) Record {
+func (d *Decoder) binary(data []byte, attributes map[string]string, declared string, m Memory) Record {
 	r := Record{Raw: data, Whole: true}
 	members := map[string]any{}
 	for name, value := range attributes {
@@ -165,9 +176,11 @@ func (d *Decoder) binary(data []byte, attributes map[string]string, declared str
 		return r
 	}
 	if len(data) > 0 {
-		p := d.parser()
+		p := d.parser(m)
 		defer d.done(p)
-		if members[memberData], r.Err = p.payload(data, members["datacontenttype"]); r.Err != nil {
+		p.size, p.charged = 0, 0
+		members[memberData], r.Err = p.payload(data, members["datacontenttype"])
+		if r.Size = p.size; r.Err != nil {
 			return r
 		}
 	}
@@ -181,6 +194,9 @@ func (p *parser) payload(data []byte, declared any) (any, error) {
 	case jsonMedia:
 		return p.parse(data)
 	case textMedia:
+		if err := p.take(int64(len(data))); err != nil {
+			return nil, err
+		}
 		if !utf8.Valid(data) {
 			return nil, errors.New("text that is not UTF-8")
 		}

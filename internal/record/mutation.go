@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 )
@@ -41,5 +42,42 @@ func Mutation(data []byte, attributes map[string]string) Record {
 			r.Entry = e
 		}
 	}
+	return r
+}
+
+// What a serialized entry becomes in memory, in bytes, beside its own length twice.
+const (
+	sizeOfField      = 320 // a mutation
+	sizeOfFilterByte = 40
+	fieldOfFilter    = 6 // predicate_filter of CheckAndMutateRowRequest
+)
+
+// boundedMutation is Mutation within the memory that it is given.
+func boundedMutation(data []byte, attributes map[string]string, m Memory) Record {
+	p := parser{memory: m}
+	err := p.take(2 * int64(len(data)))
+	for rest := data; err == nil && len(rest) > 0; {
+		number, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			break // no entry, as Mutation will say
+		}
+		value := protowire.ConsumeFieldValue(number, kind, rest[n:])
+		if value < 0 {
+			break
+		}
+		size := int64(sizeOfField)
+		if number == fieldOfFilter {
+			size += sizeOfFilterByte * int64(value)
+		}
+		err, rest = p.take(size), rest[n+value:]
+	}
+	if err == nil {
+		err = p.settle()
+	}
+	if err != nil {
+		return Record{Raw: data, Whole: true, Err: err, Size: p.size}
+	}
+	r := Mutation(data, attributes)
+	r.Size = p.size
 	return r
 }

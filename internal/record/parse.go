@@ -32,8 +32,42 @@ type Error struct {
 // Error names the offset and the reason.
 func (e *Error) Error() string { return fmt.Sprintf("%s at offset %d", e.Reason, e.Offset) }
 
+// What values take in memory, in bytes, rounded up: they are Go's, and what is garbage
+// while they grow counts too.
+const (
+	sizeOfText    = 32 // and its bytes
+	sizeOfNumber  = 8
+	sizeOfList    = 64
+	sizeOfElement = 40
+	sizeOfObject  = 64
+	sizeOfMembers = 320 // the first eight of an object, and the ninth, with which it grows
+	sizeOfMember  = 80  // each further one
+)
+
+// Memory bounds what records become. The zero value bounds nothing.
+type Memory struct {
+	// Most is how much one record may become, in bytes; what is more is an error of the
+	// record. 0: no bound.
+	Most int64
+	// Charge is told of what is made, as it is made, in bytes. Its error ends the record,
+	// and is the record's error.
+	Charge func(int64) error
+}
+
+// TooLarge says that a record becomes more than so many bytes in memory.
+func TooLarge(most int64) error {
+	return fmt.Errorf("a record that becomes more than %d bytes in memory (limits.inFlight.maxRecordBytes)", most)
+}
+
+// chargeStep is how many bytes are charged at a time.
+const chargeStep = 64 << 10
+
 // parser decodes one value at a time and keeps its buffers between them.
 type parser struct {
+	memory  Memory
+	size    int64 // of the record at hand
+	charged int64
+
 	dec   *jsontext.Decoder
 	buf   bytes.Buffer
 	names map[string]string
@@ -44,6 +78,36 @@ func newParser() *parser {
 	p := &parser{names: map[string]string{}}
 	p.dec = jsontext.NewDecoder(&p.buf)
 	return p
+}
+
+// read decodes the value of a record.
+func (p *parser) read(r *Record, data []byte) {
+	p.size, p.charged = 0, 0
+	r.Value, r.Err = p.parse(data)
+	if err := p.settle(); r.Err == nil && err != nil {
+		r.Value, r.Err = nil, err
+	}
+	r.Size = p.size
+}
+
+// take counts what a value is about to take.
+func (p *parser) take(n int64) error {
+	if p.size += n; p.size-p.charged < chargeStep {
+		return nil
+	}
+	return p.settle()
+}
+
+// settle charges what is counted.
+func (p *parser) settle() error {
+	if p.memory.Most > 0 && p.size > p.memory.Most {
+		return TooLarge(p.memory.Most)
+	}
+	n := p.size - p.charged
+	if p.charged = p.size; n == 0 || p.memory.Charge == nil {
+		return nil
+	}
+	return p.memory.Charge(n)
 }
 
 // forget lets go of what was parsed last.
@@ -114,8 +178,17 @@ func (p *parser) object(depth int) (any, error) {
 	if _, err := p.dec.ReadToken(); err != nil {
 		return nil, syntaxError(err)
 	}
-	m := make(map[string]any, 8)
+	if err := p.take(sizeOfObject); err != nil {
+		return nil, err
+	}
+	var m map[string]any
 	for p.dec.PeekKind() != '}' {
+		if err := p.takeMember(len(m)); err != nil {
+			return nil, err
+		}
+		if m == nil {
+			m = make(map[string]any, 8)
+		}
 		raw, err := p.dec.ReadValue()
 		if err != nil {
 			return nil, syntaxError(err)
@@ -137,15 +210,35 @@ func (p *parser) object(depth int) (any, error) {
 	if _, err := p.dec.ReadToken(); err != nil {
 		return nil, syntaxError(err)
 	}
+	if m == nil {
+		m = map[string]any{}
+	}
 	return m, nil
+}
+
+// takeMember counts one more member of an object with n.
+func (p *parser) takeMember(n int) error {
+	switch {
+	case n == 0, n == 8:
+		return p.take(sizeOfMembers)
+	case n > 8:
+		return p.take(sizeOfMember)
+	}
+	return nil
 }
 
 func (p *parser) array(depth int) (any, error) {
 	if _, err := p.dec.ReadToken(); err != nil {
 		return nil, syntaxError(err)
 	}
+	if err := p.take(sizeOfList); err != nil {
+		return nil, err
+	}
 	list := []any{}
 	for p.dec.PeekKind() != ']' {
+		if err := p.take(sizeOfElement); err != nil {
+			return nil, err
+		}
 		v, err := p.value(depth + 1)
 		if err != nil {
 			return nil, err
@@ -167,6 +260,9 @@ func (p *parser) name(raw jsontext.Value) (string, error) {
 	if known, ok := p.names[string(inner)]; ok {
 		return known, nil
 	}
+	if err := p.take(sizeOfText + int64(len(inner))); err != nil {
+		return "", err
+	}
 	name := string(inner)
 	if len(p.names) < maxNames && len(name) <= maxNameBytes {
 		p.names[name] = name
@@ -176,6 +272,9 @@ func (p *parser) name(raw jsontext.Value) (string, error) {
 
 func (p *parser) string(raw jsontext.Value) (string, error) {
 	inner := raw[1 : len(raw)-1]
+	if err := p.take(sizeOfText + int64(len(inner))); err != nil {
+		return "", err
+	}
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return string(inner), nil
 	}
@@ -189,6 +288,9 @@ func (p *parser) string(raw jsontext.Value) (string, error) {
 // number keeps integers exact: int64, else uint64, else an error. What has a
 // fraction or an exponent is a double.
 func (p *parser) number(raw jsontext.Value) (any, error) {
+	if err := p.take(sizeOfNumber); err != nil {
+		return nil, err
+	}
 	at := p.dec.InputOffset() - int64(len(raw))
 	text := string(raw)
 	if bytes.ContainsAny(raw, ".eE") {

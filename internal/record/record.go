@@ -24,6 +24,8 @@ type Record struct {
 	Whole bool   // Raw is all that the message holds
 	Entry *Entry // format mutation: the entry to apply, and no Value
 	Err   error  // why it cannot be decoded; Value and Entry are nil then
+	// Size is what was charged for Value, in bytes; also where it was given up half-way.
+	Size int64
 
 	letter *deadletter.Letter // format mutation: what the message is
 }
@@ -51,17 +53,31 @@ type Decode func(data []byte, attributes map[string]string) iter.Seq[Record]
 // ByFormat returns the Decode of a format by its name in the pipeline file: json,
 // ndjson, cloudevent or mutation. It is safe for concurrent use.
 func ByFormat(format string) (Decode, error) {
+	decode, err := BoundedByFormat(format)
+	if err != nil {
+		return nil, err
+	}
+	return func(data []byte, attributes map[string]string) iter.Seq[Record] {
+		return decode(data, attributes, Memory{})
+	}, nil
+}
+
+// Bounded is a Decode within the memory that it is given.
+type Bounded func(data []byte, attributes map[string]string, m Memory) iter.Seq[Record]
+
+// BoundedByFormat is ByFormat for a Bounded.
+func BoundedByFormat(format string) (Bounded, error) {
 	d := &Decoder{}
 	switch format {
 	case "json":
-		return func(data []byte, _ map[string]string) iter.Seq[Record] { return d.values(data) }, nil
+		return func(data []byte, _ map[string]string, m Memory) iter.Seq[Record] { return d.values(data, m) }, nil
 	case "ndjson":
-		return func(data []byte, _ map[string]string) iter.Seq[Record] { return d.lines(data) }, nil
+		return func(data []byte, _ map[string]string, m Memory) iter.Seq[Record] { return d.lines(data, m) }, nil
 	case "cloudevent":
 		return d.events, nil
 	case "mutation":
-		return func(data []byte, attributes map[string]string) iter.Seq[Record] {
-			return func(yield func(Record) bool) { yield(Mutation(data, attributes)) }
+		return func(data []byte, attributes map[string]string, m Memory) iter.Seq[Record] {
+			return func(yield func(Record) bool) { yield(boundedMutation(data, attributes, m)) }
 		}, nil
 	}
 	return nil, fmt.Errorf("no such format: %s", format)
@@ -76,7 +92,7 @@ func OneByFormat(format string) (One, error) {
 	d := &Decoder{}
 	switch format {
 	case "json", "ndjson":
-		return func(data []byte, _ map[string]string) Record { return d.one(data) }, nil
+		return func(data []byte, _ map[string]string) Record { return d.one(data, Memory{}) }, nil
 	case "cloudevent":
 		return d.oneEvent, nil
 	case "mutation":
@@ -94,30 +110,30 @@ const byteOrderMark = "\xef\xbb\xbf"
 // JSON decodes data that holds one JSON value; a top-level array is a batch of
 // records. What is wrong with the whole (bad syntax, anything after the value) makes
 // one record with an error; what is wrong with one element of a batch stays with it.
-func (d *Decoder) JSON(data []byte) []Record { return slices.Collect(d.values(data)) }
+func (d *Decoder) JSON(data []byte) []Record { return slices.Collect(d.values(data, Memory{})) }
 
 // NDJSON decodes data that holds one JSON value a line. A byte order mark, CRLF,
 // blank lines and a missing last newline are fine.
-func (d *Decoder) NDJSON(data []byte) []Record { return slices.Collect(d.lines(data)) }
+func (d *Decoder) NDJSON(data []byte) []Record { return slices.Collect(d.lines(data, Memory{})) }
 
-func (d *Decoder) values(data []byte) iter.Seq[Record] {
+func (d *Decoder) values(data []byte, m Memory) iter.Seq[Record] {
 	body := bytes.TrimPrefix(data, []byte(byteOrderMark))
 	if isBatch(data) {
-		return d.batch(data, body)
+		return d.batch(data, body, m)
 	}
 	return func(yield func(Record) bool) {
-		r := d.one(data)
+		r := d.one(data, m)
 		r.Whole = true
 		yield(r)
 	}
 }
 
 // one decodes data as one value, after a byte order mark.
-func (d *Decoder) one(data []byte) Record {
-	p := d.parser()
+func (d *Decoder) one(data []byte, m Memory) Record {
+	p := d.parser(m)
 	defer d.done(p)
 	r := Record{Raw: data}
-	r.Value, r.Err = p.parse(bytes.TrimPrefix(data, []byte(byteOrderMark)))
+	p.read(&r, bytes.TrimPrefix(data, []byte(byteOrderMark)))
 	return r
 }
 
@@ -127,9 +143,9 @@ func isBatch(data []byte) bool {
 	return len(first) > 0 && first[0] == '['
 }
 
-func (d *Decoder) lines(data []byte) iter.Seq[Record] {
+func (d *Decoder) lines(data []byte, m Memory) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
-		p := d.parser()
+		p := d.parser(m)
 		defer d.done(p)
 		rest := bytes.TrimPrefix(data, []byte(byteOrderMark))
 		for number := 1; len(rest) > 0; number++ {
@@ -139,7 +155,7 @@ func (d *Decoder) lines(data []byte) iter.Seq[Record] {
 				continue
 			}
 			r := Record{Raw: line}
-			if r.Value, r.Err = p.parse(line); r.Err != nil {
+			if p.read(&r, line); r.Err != nil {
 				r.Err = fmt.Errorf("line %d: %w", number, r.Err)
 			}
 			if !yield(r) {
@@ -149,11 +165,13 @@ func (d *Decoder) lines(data []byte) iter.Seq[Record] {
 	}
 }
 
-func (d *Decoder) parser() *parser {
-	if p, ok := d.parsers.Get().(*parser); ok {
-		return p
+func (d *Decoder) parser(m Memory) *parser {
+	p, ok := d.parsers.Get().(*parser)
+	if !ok {
+		p = newParser()
 	}
-	return newParser()
+	p.memory = m
+	return p
 }
 
 // done keeps the parser for others, without the message that it read.
@@ -164,18 +182,18 @@ func (d *Decoder) done(p *parser) {
 
 // batch decodes the elements of a top-level array one by one, once it is sure that the
 // array is whole.
-func (d *Decoder) batch(data, body []byte) iter.Seq[Record] {
+func (d *Decoder) batch(data, body []byte, m Memory) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		if err := elements(body, func(int, []byte) bool { return true }); err != nil {
 			yield(Record{Raw: data, Whole: true, Err: err})
 			return
 		}
-		p := d.parser()
+		p := d.parser(m)
 		defer d.done(p)
 		// The array was read to its end just now.
 		_ = elements(body, func(i int, raw []byte) bool {
 			r := Record{Raw: raw}
-			if r.Value, r.Err = p.parse(raw); r.Err != nil {
+			if p.read(&r, raw); r.Err != nil {
 				r.Err = fmt.Errorf("element %d: %w", i, r.Err)
 			}
 			return yield(r)
