@@ -16,18 +16,23 @@ const (
 	// perByte is what a byte of a request's body reserves of
 	// limits.inFlight.maxRequestBytes (see push.Config).
 	perByte = 7
-	// patience is how long a table whose deliveries take more than half of that may
-	// answer none of them: long for a table that answers, short for the others.
-	patience = 5 * time.Second
+	// portion is what part of that the deliveries of a slow table may take: 1 of so many.
+	portion = 4
+	// slowAfter is how long a table may take for its deliveries, of late or for those at
+	// hand, before it is slow.
+	slowAfter = time.Second
+	// patience is how long a delivery of a table that has more than its portion may take,
+	// which is let in as long as the table is quick.
+	patience = 3 * time.Second
 )
 
-// errCrowded refuses a delivery that would wait for a silent table.
-var errCrowded = errors.New("one table answers nothing, and its events take half of limits.inFlight.maxRequestBytes")
+// errCrowded refuses a delivery that would wait for a slow table.
+var errCrowded = errors.New("one table is slow or answers nothing, and its events take a quarter of limits.inFlight.maxRequestBytes")
 
-// shares keeps the deliveries that wait for a table which does not answer from taking
-// all of limits.inFlight.maxRequestBytes, so that those of other tables get in.
+// shares keeps the deliveries that wait for a slow table, or one that does not answer, from
+// taking all of limits.inFlight.maxRequestBytes, so that those of other tables get in.
 type shares struct {
-	most int64 // bytes of bodies for one table; 0: there is only one table
+	most int64 // bytes of bodies for one slow table; 0: there is only one table
 	now  func() time.Time
 
 	mu     sync.Mutex
@@ -37,27 +42,28 @@ type shares struct {
 // share is what the deliveries of one table hold.
 type share struct {
 	bytes    int64
-	answered time.Time // when one was acknowledged, or the first came
+	answered time.Time     // when one was acknowledged, or the first came
+	took     time.Duration // what those acknowledged of late took
 }
 
 func newShares(p *pipeline.Pipeline, now func() time.Time) *shares {
 	s := &shares{now: now, tables: map[string]*share{}}
 	if len(p.Tables) > 1 {
-		s.most = max(1, p.Write.Limits.InFlight.MaxRequestBytes/perByte/2)
+		s.most = max(1, p.Write.Limits.InFlight.MaxRequestBytes/perByte/portion)
 	}
 	return s
 }
 
 // within runs do for a delivery with a body of that size. Where one of its tables has
-// more than its share, do gets a context that ends soon, and is not run at all while the
-// table answers nothing.
+// more than its portion, do gets a context that ends soon, and is not run at all while the
+// table is slow.
 func (s *shares) within(ctx context.Context, rows []*mapping.Row, size int64, do func(context.Context) error) error {
 	if s.most == 0 {
 		return do(ctx)
 	}
-	tables := tablesOf(rows)
-	crowded, silent := s.enter(tables, size)
-	if silent {
+	tables, began := tablesOf(rows), s.now()
+	crowded, slow := s.enter(tables, size, began)
+	if slow {
 		return errors.Join(push.ErrOverloaded, errCrowded)
 	}
 	if crowded {
@@ -66,7 +72,7 @@ func (s *shares) within(ctx context.Context, rows []*mapping.Row, size int64, do
 		defer cancel()
 	}
 	acknowledged := false
-	defer func() { s.leave(tables, size, acknowledged) }() // also where do panics
+	defer func() { s.leave(tables, size, began, acknowledged) }() // also where do panics
 	err := do(ctx)
 	acknowledged = err == nil
 	if err != nil && crowded {
@@ -75,10 +81,9 @@ func (s *shares) within(ctx context.Context, rows []*mapping.Row, size int64, do
 	return err
 }
 
-// enter counts a delivery, unless one of its tables is crowded and silent. A body larger
-// than the share may go alone.
-func (s *shares) enter(tables []string, size int64) (crowded, silent bool) {
-	now := s.now()
+// enter counts a delivery, unless one of its tables is crowded and slow. A body larger
+// than the portion may go alone.
+func (s *shares) enter(tables []string, size int64, now time.Time) (crowded, slow bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range tables {
@@ -88,13 +93,13 @@ func (s *shares) enter(tables []string, size int64) (crowded, silent bool) {
 			s.tables[name] = t
 		}
 		if t.bytes == 0 {
-			t.answered = now
+			t.answered, t.took = now, 0
 		} else if t.bytes+size > s.most {
 			crowded = true
-			silent = silent || now.Sub(t.answered) >= patience
+			slow = slow || max(t.took, now.Sub(t.answered)) >= slowAfter
 		}
 	}
-	if silent {
+	if slow {
 		return crowded, true
 	}
 	for _, name := range tables {
@@ -103,7 +108,7 @@ func (s *shares) enter(tables []string, size int64) (crowded, silent bool) {
 	return crowded, false
 }
 
-func (s *shares) leave(tables []string, size int64, acknowledged bool) {
+func (s *shares) leave(tables []string, size int64, began time.Time, acknowledged bool) {
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,6 +116,7 @@ func (s *shares) leave(tables []string, size int64, acknowledged bool) {
 		t := s.tables[name]
 		if t.bytes -= size; acknowledged {
 			t.answered = now
+			t.took = (3*t.took + now.Sub(began)) / 4
 		}
 	}
 }

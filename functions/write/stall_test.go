@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -226,4 +227,53 @@ func TestLargeEventsOfASilentTableLeaveRoomForOthers(t *testing.T) {
 			t.Errorf("once it answers: %v", after.statuses)
 		}
 	})
+}
+
+// A table that is merely slow, two seconds a call, does not delay the others, however many
+// of its events come, small or large: half of theirs are acknowledged within two seconds.
+//
+// covers: SNK-22, SNK-25
+func TestASlowTableDoesNotDelayTheOthers(t *testing.T) {
+	for _, padding := range []int{0, 10 << 10, 100 << 10, 200 << 10} {
+		t.Run(fmt.Sprintf("events of %d KiB", padding>>10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+				defer w.close()
+				w.emulator.Inject(emulator.Fault{Method: "MutateRows", Table: instance + "/tables/slow", Delay: 2 * time.Second})
+				const clients, span = 700, 40 * time.Second
+				var wg sync.WaitGroup
+				var slow answers
+				start := time.Now()
+				for i := range clients {
+					wg.Go(func() {
+						for n := 0; time.Since(start) < span; n++ {
+							id := fmt.Sprintf("slow-%d-%d", i, n)
+							status := w.push(id, fmt.Appendf(nil, `{"to":"slow","id":%q,"padding":%q}`, id, strings.Repeat("x", padding)))
+							if slow.add(status); status != http.StatusNoContent {
+								time.Sleep(10 * time.Second) // the subscription's least backoff
+							}
+						}
+					})
+				}
+				var took []time.Duration
+				for n := 0; time.Since(start) < span; n++ {
+					time.Sleep(50 * time.Millisecond)
+					id, began := fmt.Sprintf("quick-%d", n), time.Now()
+					if status := w.push(id, fmt.Appendf(nil, `{"to":"quick","id":%q}`, id)); status != http.StatusNoContent {
+						t.Errorf("after %v: %d", time.Since(start), status)
+					}
+					took = append(took, time.Since(began))
+				}
+				wg.Wait()
+				slices.Sort(took)
+				t.Logf("the others: p50 %v, p99 %v of %d; the slow table: %v", took[len(took)/2], took[len(took)*99/100], len(took), slow.statuses)
+				if took[len(took)/2] > 2*time.Second {
+					t.Errorf("half of the others' events take over %v", took[len(took)/2])
+				}
+				if slow.statuses[http.StatusNoContent] < 100 {
+					t.Errorf("the slow table: %v", slow.statuses)
+				}
+			})
+		})
+	}
 }
