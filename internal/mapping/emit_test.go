@@ -308,7 +308,7 @@ func TestAnEmitThatCannotWorkFailsAtLoad(t *testing.T) {
 		"row.cf.total + row.cf.status": "convert the int with string(…)",
 		"row.cf.status + 1":            "convert the int with string(…)",
 		"event.status":                 "a column of the row is row.FAMILY.event",
-		"status":                       `to mean the text, quote it: "status"`,
+		"status":                       "to mean the text, quote it twice, since YAML takes the outer quotes away: '\"status\"'",
 		"item":                         "item is known only inside a scan that has forEach",
 		`row.cf.day + "x"`:             "convert",
 	} {
