@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -325,11 +324,11 @@ func appendTimestamp(dst []byte, v any) ([]byte, error) {
 		t = v
 	case string:
 		var err error
-		if t, err = time.Parse(time.RFC3339Nano, v); err != nil || len(v) < 20 || v[13] != ':' || strings.ContainsRune(v, ',') {
-			return dst, errors.New("timestamp takes RFC 3339 text such as 2006-01-02T15:04:05.000Z; the text is not one")
+		if t, err = ParseTime(v); err != nil {
+			return dst, fmt.Errorf("timestamp %w", err)
 		}
 	case int64, uint64, float64:
-		return dst, mismatch("timestamp", "a timestamp or text", v, "convert seconds since 1970 with timestamp()")
+		return dst, mismatch("timestamp", "a timestamp or text", v, "convert seconds since 1970 with timestamp(), and milliseconds with "+millisHint)
 	default:
 		return dst, mismatch("timestamp", "a timestamp or text", v, "")
 	}

@@ -1,21 +1,222 @@
 package expr
 
 import (
+	"fmt"
 	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/cost"
+	celfunctions "cel.dev/cel-go/common/functions"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/ext"
 )
+
+// costLimit bounds one evaluation, in units of about one for each operation and each ten
+// bytes of text that it touches: less than a second of processor time. The interpreter
+// counts a call when it has been made, so that each call that can be long counts itself
+// beforehand, and an evaluation ends at twice the limit at most.
+const costLimit = 2_000_000
+
+// errCost is what an evaluation over the limit fails with.
+var errCost = failf("exceeds the cost limit of %d units, of which ten bytes of text take one, and a search the product of both texts: "+
+	"search in a part of the text, as in event.text.substring(0, 1000), write a shorter pattern, or take fewer elements", costLimit)
 
 // maxText bounds, in bytes, the text that one call may make: more than any record has.
 const maxText = 16 << 20
 
-// bounded declares anew those functions of the strings library whose result can be far
+// callCost says what a call will cost, in units.
+type callCost func(args []ref.Val) uint64
+
+// guarded are the functions of the strings library that can be long, or whose result can
+// be far larger than what they are given, by the ids of their overloads.
+func guarded() map[string]callCost {
+	return map[string]callCost{
+		"string_index_of_string":          searchCost,
+		"string_index_of_string_int":      searchCost,
+		"string_last_index_of_string":     searchCost,
+		"string_last_index_of_string_int": searchCost,
+		"string_split_string":             splitCost,
+		"string_split_string_int":         splitCost,
+		"string_format":                   formatCost,
+		"string_char_at_int":              textCost,
+		"string_substring_int":            textCost,
+		"string_substring_int_int":        textCost,
+		"string_lower_ascii":              textCost,
+		"string_upper_ascii":              textCost,
+		"string_trim":                     textCost,
+		"string_reverse":                  textCost,
+		"strings_quote":                   textCost,
+	}
+}
+
+// stringFunctions declares the strings library with those functions guarded.
+func stringFunctions() ([]cel.EnvOption, error) {
+	plain, err := cel.NewCustomEnv(ext.Strings())
+	if err != nil {
+		return nil, fmt.Errorf("building the strings library: %w", err)
+	}
+	opts := []cel.EnvOption{ext.Strings()}
+	costs := guarded()
+	for name, fn := range plain.Functions() {
+		bindings, err := fn.Bindings()
+		if err != nil {
+			return nil, fmt.Errorf("reading the function %s: %w", name, err)
+		}
+		for _, o := range fn.OverloadDecls() {
+			if costs[o.ID()] == nil {
+				continue
+			}
+			binding := cel.FunctionBinding(guard(costs[o.ID()], call1(bindings, o.ID())))
+			declare := cel.Overload
+			if o.IsMemberFunction() {
+				declare = cel.MemberOverload
+			}
+			opts = append(opts, cel.Function(name, declare(o.ID(), o.ArgTypes(), o.ResultType(), binding)))
+		}
+	}
+	return append(opts, replacements()...), nil
+}
+
+// call1 finds the implementation of an overload.
+func call1(bindings []*celfunctions.Overload, id string) func(...ref.Val) ref.Val {
+	for _, b := range bindings {
+		if b.Operator != id {
+			continue
+		}
+		switch {
+		case b.Unary != nil:
+			return func(args ...ref.Val) ref.Val { return b.Unary(args[0]) }
+		case b.Binary != nil:
+			return func(args ...ref.Val) ref.Val { return b.Binary(args[0], args[1]) }
+		}
+		return b.Function
+	}
+	return func(args ...ref.Val) ref.Val { return types.MaybeNoSuchOverloadErr(args[0]) }
+}
+
+// guard refuses a call that would cost more than an evaluation may.
+func guard(cost callCost, f func(...ref.Val) ref.Val) func(...ref.Val) ref.Val {
+	return func(args ...ref.Val) ref.Val {
+		if cost(args) > costLimit {
+			return types.WrapErr(errCost)
+		}
+		return f(args...)
+	}
+}
+
+// textCost is one unit and one for each ten bytes, as the interpreter's own are.
+func textCost(args []ref.Val) uint64 {
+	n := uint64(1)
+	for _, a := range args {
+		n += sizeOf(a) / 10
+	}
+	return n
+}
+
+// searchCost is the text's size times that of what is sought: the library compares both at
+// every place.
+func searchCost(args []ref.Val) uint64 {
+	return textCost(args) + sizeOf(args[0])*max(sizeOf(args[1]), 1)/10
+}
+
+// splitCost counts the parts, of which each takes room of its own.
+func splitCost(args []ref.Val) uint64 {
+	text, ok1 := args[0].(types.String)
+	separator, ok2 := args[1].(types.String)
+	if !ok1 || !ok2 {
+		return 1
+	}
+	parts := uint64(strings.Count(string(text), string(separator))) + 1
+	return textCost(args) + 10*parts
+}
+
+// formatCost counts what the arguments print as, and the digits that the format asks for.
+func formatCost(args []ref.Val) uint64 {
+	format, ok := args[0].(types.String)
+	if !ok {
+		return 1
+	}
+	digits := uint64(0)
+	for rest := string(format); ; {
+		var found bool
+		if _, rest, found = strings.Cut(rest, "%."); !found {
+			break
+		}
+		n := uint64(0)
+		for rest != "" && rest[0] >= '0' && rest[0] <= '9' {
+			n, rest = min(10*n+uint64(rest[0]-'0'), 1<<32), rest[1:]
+		}
+		digits += n
+	}
+	left := maxNodes
+	return textCost(args[:1]) + digits + printedSize(args[1], &left)/5
+}
+
+// printedSize is about how many bytes a value prints as.
+func printedSize(v ref.Val, left *int) uint64 {
+	if *left--; *left < 0 {
+		return 1 << 32
+	}
+	n := uint64(20)
+	switch v := v.(type) {
+	case types.String, types.Bytes:
+		n += 2 * sizeOf(v)
+	case traits.Lister:
+		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
+			n += printedSize(it.Next(), left)
+		}
+	case traits.Mapper:
+		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
+			key := it.Next()
+			n += printedSize(key, left) + printedSize(v.Get(key), left)
+		}
+	}
+	return n
+}
+
+func sizeOf(v ref.Val) uint64 {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(len(v))
+	case types.Bytes:
+		return uint64(len(v))
+	case traits.Lister:
+		if n, ok := v.Size().(types.Int); ok {
+			return 10 * uint64(n)
+		}
+	}
+	return 0
+}
+
+// costs makes the interpreter count what our own and the guarded functions read and write.
+func costs(patterns *patterns) cel.ProgramOption {
+	byID := guarded()
+	for _, id := range []string{"string_replace_string_string", "string_replace_string_string_int", "list_join", "list_join_string"} {
+		byID[id] = textCost
+	}
+	for _, fn := range added() {
+		for _, o := range fn.overloads {
+			byID[o.id] = textCost
+		}
+	}
+	for _, id := range matchOverloads {
+		byID[id] = patterns.cost
+	}
+	var opts []cost.TrackerOption
+	for id, of := range byID {
+		opts = append(opts, cost.OverloadTracker(id, func(args []ref.Val, result ref.Val) *uint64 {
+			n := of(args) + sizeOf(result)/10
+			return &n
+		}))
+	}
+	return cel.CostTrackerOptions(opts...)
+}
+
+// replacements declares anew those functions of the strings library whose result can be far
 // larger than what they are given, so that they refuse before they allocate.
-func bounded() []cel.EnvOption {
+func replacements() []cel.EnvOption {
 	text := cel.StringType
 	return []cel.EnvOption{
 		cel.Function("replace",
@@ -82,42 +283,4 @@ func join(list, separator ref.Val) ref.Val {
 		b.WriteString(string(part))
 	}
 	return types.String(b.String())
-}
-
-// costs makes the interpreter count what our own functions read and write.
-func costs() cel.ProgramOption {
-	ids := []string{"string_replace_string_string", "string_replace_string_string_int", "list_join", "list_join_string"}
-	for _, fn := range added() {
-		for _, o := range fn.overloads {
-			ids = append(ids, o.id)
-		}
-	}
-	opts := make([]cost.TrackerOption, len(ids))
-	for i, id := range ids {
-		opts[i] = cost.OverloadTracker(id, callCost)
-	}
-	return cel.CostTrackerOptions(opts...)
-}
-
-// callCost is one unit and one for each ten bytes, as the interpreter's own are.
-func callCost(args []ref.Val, result ref.Val) *uint64 {
-	n := uint64(1) + sizeOf(result)/10
-	for _, a := range args {
-		n += sizeOf(a) / 10
-	}
-	return &n
-}
-
-func sizeOf(v ref.Val) uint64 {
-	switch v := v.(type) {
-	case types.String:
-		return uint64(len(v))
-	case types.Bytes:
-		return uint64(len(v))
-	case traits.Lister:
-		if n, ok := v.Size().(types.Int); ok {
-			return 10 * uint64(n)
-		}
-	}
-	return 0
 }

@@ -178,7 +178,7 @@ func displayName(function string) string {
 var dataFree = []string{
 	"division by zero", "divide by zero", "modulus by zero", "integer overflow", "unsigned integer overflow",
 	"timestamp overflow", "duration overflow", "optional.none() dereference",
-	"operation cancelled: actual cost limit exceeded", "unsupported key type",
+	"unsupported key type",
 }
 
 // runtimeError makes an Error of what evaluation returned, without the record's data.
@@ -199,6 +199,9 @@ func (p *Program) describe(vars *Vars, node ast.Expr, err error) string {
 		return own.Error()
 	}
 	text := err.Error()
+	if strings.Contains(text, "actual cost limit exceeded") {
+		return errCost.Error()
+	}
 	if _, key, ok := strings.Cut(text, "no such key: "); ok {
 		if strings.Contains(p.src.Source, key) {
 			return "no such key: " + key

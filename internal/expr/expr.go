@@ -9,16 +9,12 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/ext"
 
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
-
-// costLimit bounds one evaluation of an expression that iterates, in CEL's cost
-// units: about one for each operation and each ten bytes of text that it touches.
-// What does not iterate is bounded by its own length and the record's.
-const costLimit = 2_000_000
 
 // maxNesting bounds an expression's parse, so that a hostile file cannot exhaust the stack.
 const maxNesting = 100
@@ -39,8 +35,9 @@ const (
 
 // Env is the vocabulary that expressions of one kind of place share.
 type Env struct {
-	cel   *cel.Env
-	table *pipeline.Table // of rows; nil for records
+	cel      *cel.Env
+	table    *pipeline.Table // of rows; nil for records
+	patterns *patterns
 }
 
 // NewRecordEnv returns the vocabulary of write: event, message and raw, and item
@@ -62,31 +59,40 @@ func NewRecordEnv(withItem bool) (*Env, error) {
 }
 
 func newEnv(vars []cel.EnvOption) (*Env, error) {
+	texts, err := stringFunctions()
+	if err != nil {
+		return nil, err
+	}
+	known := &patterns{}
 	opts := append(vars,
+		cel.StdLib(cel.StdLibSubset(&env.LibrarySubset{ExcludeFunctions: []*env.Function{{Name: overloads.Matches}}})),
 		cel.OptionalTypes(),
 		cel.CrossTypeNumericComparisons(true),
 		cel.ParserRecursionLimit(maxNesting),
 		cel.DefaultUTCTimeZone(true),
-		ext.Strings(), ext.Math(), ext.Encoders(),
+		ext.Math(), ext.Encoders(),
+		known.matches(),
 	)
+	opts = append(opts, texts...)
 	opts = append(opts, functions()...)
-	opts = append(opts, bounded()...)
-	env, err := cel.NewEnv(opts...)
+	opts = append(opts, conversionFunctions()...)
+	env, err := cel.NewCustomEnv(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("building the expression environment: %w", err)
 	}
-	return &Env{cel: env}, nil
+	return &Env{cel: env, patterns: known}, nil
 }
 
 // Program is a compiled expression, safe for concurrent use.
 type Program struct {
-	src   pipeline.Expr
-	want  Want
-	env   *cel.Env
-	table *pipeline.Table // whose rows it sees; nil for records
-	ast   *cel.Ast
-	prog  cel.Program
-	fast  fastFunc // nil where the expression has no fast form
+	src      pipeline.Expr
+	want     Want
+	env      *cel.Env
+	patterns *patterns
+	table    *pipeline.Table // whose rows it sees; nil for records
+	ast      *cel.Ast
+	prog     cel.Program
+	fast     fastFunc // nil where the expression has no fast form
 }
 
 // Compile parses and type-checks e. Its error is an Errors that names file, line,
@@ -114,24 +120,11 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	if err := want.check(e, checked.OutputType()); err != nil {
 		return nil, err
 	}
-	var opts []cel.ProgramOption
-	if iterates(checked.NativeRep()) {
-		opts = append(opts, cel.CostLimit(costLimit), costs())
-	}
-	prog, err := env.cel.Program(checked, opts...)
+	prog, err := env.cel.Program(checked, cel.CostLimit(costLimit), costs(env.patterns))
 	if err != nil {
 		return nil, Errors{errorAt(e, nil, fmt.Sprintf("planning the expression: %v", err))}
 	}
-	return &Program{src: e, want: want, env: env.cel, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr())}, nil
-}
-
-// iterates reports whether evaluation can loop: a macro such as filter or map.
-func iterates(a *ast.AST) bool {
-	found := false
-	ast.PreOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		found = found || e.Kind() == ast.ComprehensionKind
-	}))
-	return found
+	return &Program{src: e, want: want, env: env.cel, patterns: env.patterns, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr())}, nil
 }
 
 // Source returns the expression as it stands in the file.

@@ -4,16 +4,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 )
 
 // fastFunc evaluates an expression without the interpreter. It answers only in the
 // common case and says false in every other (a missing key, a type it does not
 // expect, an error): the interpreter then decides, so it alone defines the language.
 type fastFunc func(*Vars) (any, bool)
+
+// maxFastText is up to how many bytes text is joined without counting the cost.
+const maxFastText = 64 << 10
 
 // fields is for an f that should give a map.
 func (f fastFunc) fields(v *Vars) (map[string]any, bool) {
@@ -140,7 +144,10 @@ func fastCall(c ast.CallExpr) fastFunc {
 		return binary2(args, func(a, b any) (any, bool) {
 			x, ok1 := a.(string)
 			y, ok2 := b.(string)
-			return x + y, ok1 && ok2
+			if !ok1 || !ok2 || len(x)+len(y) > maxFastText { // which costs something
+				return nil, false
+			}
+			return x + y, true
 		})
 	case "int":
 		return unary(args, fastInt)
@@ -294,36 +301,13 @@ func fastString(a any) (any, bool) {
 	return nil, false
 }
 
-// CEL's timestamps lie in the years 1 to 9999.
 func fastTimestamp(a any) (any, bool) {
 	text, ok := a.(string)
 	if !ok {
 		return nil, false
 	}
-	if !plainTime(text) {
-		return nil, false
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	return t, err == nil && t.UTC().Year() >= 1 && t.UTC().Year() <= 9999
-}
-
-// plainTime reports whether text is a UTC time of the strictest form of RFC 3339: what
-// time.Parse takes beyond it, CEL does not.
-func plainTime(text string) bool {
-	const form = "0000-00-00T00:00:00"
-	if len(text) <= len(form) || text[len(text)-1] != 'Z' {
-		return false
-	}
-	for i, c := range []byte(form) {
-		if c == '0' && (text[i] < '0' || text[i] > '9') || c != '0' && text[i] != c {
-			return false
-		}
-	}
-	fraction := text[len(form) : len(text)-1]
-	if fraction == "" {
-		return true
-	}
-	return len(fraction) > 1 && fraction[0] == '.' && strings.Trim(fraction[1:], "0123456789") == ""
+	t, err := cell.ParseTime(text)
+	return t, err == nil
 }
 
 // fastAdded calls one of our own functions. Its declared types were checked against

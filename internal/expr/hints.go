@@ -191,7 +191,13 @@ var conversions = map[string]ref.Type{
 }
 
 // converts reports whether the conversion takes the text.
-func converts(t, s string) bool { return !types.IsError(types.String(s).ConvertToType(conversions[t])) }
+func converts(t, s string) bool {
+	if t == "timestamp" {
+		_, err := cell.ParseTime(s)
+		return err == nil
+	}
+	return !types.IsError(types.String(s).ConvertToType(conversions[t]))
+}
 
 // checkLiterals refuses at load the conversion of a literal that can never succeed.
 func checkLiterals(e pipeline.Expr, checked *cel.Ast) error {

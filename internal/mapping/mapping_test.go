@@ -275,7 +275,7 @@ func TestARecordThatFailsNamesMappingAndPlaceAndLeavesItsNeighbours(t *testing.T
 		{`{"id":"x","total":1.5}`, "1 mapping m: mutations[0].set.cf.total: int64 takes int"},
 		{`{"id":"x","total":9223372036854775808}`, "1 mapping m: mutations[0].set.cf.total:"},
 		{`{"id":"x","total":18446744073709551616}`, "1 an integer of more than 64 bits (send it as a string)"},
-		{`{"id":"x","total":1,"at":"yesterday"}`, "1 mapping m: timestamp: timestamp() cannot take this value"},
+		{`{"id":"x","total":1,"at":"yesterday"}`, "1 mapping m: timestamp: timestamp() takes RFC 3339 text such as 2006-01-02T15:04:05.000Z; the text is not one"},
 		{`{"id":"x","total":1,"at":"2026-08-30T10:15:30.1234Z"}`, "1 mapping m: timestamp: a time finer than a millisecond: truncate it with millis(…)"},
 		{`{"id":"x","total":1,"at":"1969-12-31T23:59:59Z"}`, "1 mapping m: timestamp: a time before 1970"},
 		{`{"id":"x","total":1,"take":"yes"}`, "1 mapping m: when: is string, and this place takes a bool"},
