@@ -34,6 +34,12 @@ func (e Encoding) Append(dst []byte, v any, nullString string) ([]byte, error) {
 		}
 		return dst, nil
 	}
+	if n, ok := v.(Inexact); ok && e.Kind != JSON {
+		if e.Kind != Float32 && e.Kind != Float64 {
+			return dst, errInexact
+		}
+		v = n.Double
+	}
 	switch e.Kind {
 	case Bytes:
 		return appendBytes(dst, v)
@@ -59,6 +65,9 @@ func (e Encoding) Append(dst []byte, v any, nullString string) ([]byte, error) {
 	return dst, fmt.Errorf("no such encoding: %v", e.Kind)
 }
 
+// errInexact quotes nothing of the number.
+var errInexact = errors.New("the number has more digits than a double holds: send it as text")
+
 // TypeName is what the expression language (CEL) calls the type of v, a value as
 // Encoding.Append takes it.
 func TypeName(v any) string {
@@ -71,7 +80,7 @@ func TypeName(v any) string {
 		return "int"
 	case uint64:
 		return "uint"
-	case float64:
+	case float64, Inexact:
 		return "double"
 	case string:
 		return "string"

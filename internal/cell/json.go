@@ -48,6 +48,8 @@ func appendValue(dst []byte, v any, depth int) ([]byte, error) {
 		return strconv.AppendUint(dst, v, 10), nil
 	case float64:
 		return appendFloat(dst, v, 64)
+	case Inexact:
+		return append(dst, v.Text...), nil
 	case float32:
 		return appendFloat(dst, float64(v), 32)
 	case string:

@@ -40,14 +40,14 @@ func guarded() map[string]callCost {
 		"string_split_string":             splitCost,
 		"string_split_string_int":         splitCost,
 		"string_format":                   formatCost,
-		"string_char_at_int":              textCost,
-		"string_substring_int":            textCost,
-		"string_substring_int_int":        textCost,
+		"string_char_at_int":              runesCost,
+		"string_substring_int":            runesCost,
+		"string_substring_int_int":        runesCost,
 		"string_lower_ascii":              textCost,
 		"string_upper_ascii":              textCost,
 		"string_trim":                     textCost,
-		"string_reverse":                  textCost,
-		"strings_quote":                   textCost,
+		"string_reverse":                  runesCost,
+		"strings_quote":                   runesCost,
 	}
 }
 
@@ -115,10 +115,14 @@ func textCost(args []ref.Val) uint64 {
 	return n
 }
 
+// runesCost is that of a call that takes a text apart into its characters, which takes
+// several times its size.
+func runesCost(args []ref.Val) uint64 { return 1 + sizeOf(args[0])/3 }
+
 // searchCost is the text's size times that of what is sought: the library compares both at
 // every place.
 func searchCost(args []ref.Val) uint64 {
-	return textCost(args) + sizeOf(args[0])*max(sizeOf(args[1]), 1)/10
+	return runesCost(args) + sizeOf(args[0])*max(sizeOf(args[1]), 1)/10
 }
 
 // splitCost counts the parts, of which each takes room of its own.
@@ -132,26 +136,11 @@ func splitCost(args []ref.Val) uint64 {
 	return textCost(args) + 10*parts
 }
 
-// formatCost counts what the arguments print as, and the digits that the format asks for.
+// formatCost counts what the arguments print as. The library itself bounds the digits that
+// the format asks for.
 func formatCost(args []ref.Val) uint64 {
-	format, ok := args[0].(types.String)
-	if !ok {
-		return 1
-	}
-	digits := uint64(0)
-	for rest := string(format); ; {
-		var found bool
-		if _, rest, found = strings.Cut(rest, "%."); !found {
-			break
-		}
-		n := uint64(0)
-		for rest != "" && rest[0] >= '0' && rest[0] <= '9' {
-			n, rest = min(10*n+uint64(rest[0]-'0'), 1<<32), rest[1:]
-		}
-		digits += n
-	}
 	left := maxNodes
-	return textCost(args[:1]) + digits + printedSize(args[1], &left)/5
+	return textCost(args[:1]) + printedSize(args[1], &left)/5
 }
 
 // printedSize is about how many bytes a value prints as.

@@ -18,13 +18,16 @@ import (
 // Absent is the value of optional.none(): there is nothing to write.
 type Absent struct{}
 
-// Eval returns the expression's value as nil, bool, int64, uint64, float64, string,
-// []byte, time.Time, time.Duration, []any, map[string]any or Absent, of the type
+// Eval returns the expression's value as nil, bool, int64, uint64, float64, cell.Inexact,
+// string, []byte, time.Time, time.Duration, []any, map[string]any or Absent, of the type
 // that the expression was compiled for. Its error is an *Error.
 func (p *Program) Eval(vars *Vars) (any, error) {
 	v, err := p.eval(vars)
 	if err != nil {
 		return nil, p.runtimeError(vars, err)
+	}
+	if _, inexact := v.(cell.Inexact); inexact && p.want != Anything {
+		return nil, errorAt(p.src, nil, errInexact.Error())
 	}
 	if p.want != Anything && !p.want.holds(v) {
 		return nil, errorAt(p.src, nil, fmt.Sprintf("is %s, and this place takes %s%s", typeName(v), p.want, p.want.hint(typeName(v))))
@@ -46,6 +49,9 @@ func (p *Program) eval(vars *Vars) (any, error) {
 		if v, ok := p.fast(vars); ok {
 			return v, nil
 		}
+	}
+	if err := p.exactly(vars); err != nil {
+		return nil, err
 	}
 	v, _, err := p.prog.Eval(vars)
 	if err != nil {
@@ -165,7 +171,7 @@ func isJSON(v any, left *int) bool {
 		return false
 	}
 	switch v := v.(type) {
-	case nil, bool, int64, uint64, float64, string, map[string]any:
+	case nil, bool, int64, uint64, float64, cell.Inexact, string, map[string]any:
 		return true
 	case []any:
 		for _, e := range v {

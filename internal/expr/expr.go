@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/env"
 	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/ext"
 
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -72,6 +74,7 @@ func newEnv(vars []cel.EnvOption) (*Env, error) {
 		cel.DefaultUTCTimeZone(true),
 		ext.Math(), ext.Encoders(),
 		known.matches(),
+		cel.CustomTypeAdapter(adapter{types.DefaultTypeAdapter}),
 	)
 	opts = append(opts, texts...)
 	opts = append(opts, functions()...)
@@ -92,7 +95,8 @@ type Program struct {
 	table    *pipeline.Table // whose rows it sees; nil for records
 	ast      *cel.Ast
 	prog     cel.Program
-	fast     fastFunc // nil where the expression has no fast form
+	fast     fastFunc   // nil where the expression has no fast form
+	texts    []fastFunc // what string() is called on, where that has a fast form
 }
 
 // Compile parses and type-checks e. Its error is an Errors that names file, line,
@@ -124,7 +128,21 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	if err != nil {
 		return nil, Errors{errorAt(e, nil, fmt.Sprintf("planning the expression: %v", err))}
 	}
-	return &Program{src: e, want: want, env: env.cel, patterns: env.patterns, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr())}, nil
+	return &Program{src: e, want: want, env: env.cel, patterns: env.patterns, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr()), texts: madeText(checked.NativeRep().Expr())}, nil
+}
+
+// madeText returns the arguments of string() in an expression, as far as they have a fast
+// form, which fields of the record have.
+func madeText(root ast.Expr) []fastFunc {
+	var out []fastFunc
+	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == overloads.TypeConvertString && len(e.AsCall().Args()) == 1 {
+			if f := compileFast(e.AsCall().Args()[0]); f != nil {
+				out = append(out, f)
+			}
+		}
+	}))
+	return out
 }
 
 // Source returns the expression as it stands in the file.

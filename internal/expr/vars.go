@@ -20,8 +20,8 @@ type Message struct {
 }
 
 // Vars is what an expression can see: in write, Event, Raw and Message; in emit, Row.
-// Event and Item hold decoded JSON: nil, bool, int64, uint64, float64, string, []any or
-// map[string]any.
+// Event and Item hold decoded JSON: nil, bool, int64, uint64, float64, cell.Inexact, string,
+// []any or map[string]any.
 type Vars struct {
 	Event   any
 	Item    any

@@ -25,7 +25,7 @@ var house = map[string][]string{
 	// What a user may say, and what it means.
 	"pipeline":              {"internal/cell", "internal/rowrange"},
 	"internal/push":         {},
-	"internal/record":       {"internal/push", "internal/deadletter"},
+	"internal/record":       {"internal/cell", "internal/push", "internal/deadletter"},
 	"internal/expr":         {"pipeline", "internal/cell"},
 	"internal/changestream": {"internal/rowrange"},
 	"internal/mapping":      {"internal/expr", "pipeline", "internal/cell", "internal/record", "internal/changestream"},

@@ -624,7 +624,7 @@ mappings:
 	if len(result.Rows) != 1 || result.Rows[0].Table.Table != "orders-2026-08-30" {
 		t.Errorf("rows\n%s", text(result.Rows))
 	}
-	if got := rejections(result); !strings.HasPrefix(got, "1 mapping m: tables.daily.idFrom: timestamp() cannot take") {
+	if got := rejections(result); !strings.HasPrefix(got, "1 mapping m: tables.daily.idFrom: timestamp() takes RFC 3339") {
 		t.Error(got)
 	}
 }

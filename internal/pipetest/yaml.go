@@ -103,6 +103,8 @@ func literal(v any) (string, error) {
 		return strconv.FormatUint(v, 10), nil
 	case float64:
 		return double(v)
+	case cell.Inexact:
+		return v.Text, nil
 	case string:
 		return strconv.Quote(v), nil
 	case []any:

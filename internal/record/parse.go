@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 )
 
 // maxDepth bounds the nesting of a record, so that a hostile one cannot exhaust the stack.
@@ -298,7 +301,7 @@ func (p *parser) number(raw jsontext.Value) (any, error) {
 		if err != nil {
 			return nil, &Error{at, "a number too large for a double"}
 		}
-		return f, nil
+		return cell.Number(f, text), nil
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
@@ -309,7 +312,8 @@ func (p *parser) number(raw jsontext.Value) (any, error) {
 	return nil, &Error{at, "an integer of more than 64 bits (send it as a string)"}
 }
 
-// syntaxError drops the library's text, which may quote the record.
+// syntaxError drops the library's text, which may quote the record. What is wrong with a
+// text is told by the path to it.
 func syntaxError(err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
@@ -319,7 +323,39 @@ func syntaxError(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return &Error{syntax.ByteOffset, "JSON that ends too early"}
 	case syntax.Err != nil && syntax.Err.Error() == "invalid UTF-8":
-		return &Error{syntax.ByteOffset, "invalid UTF-8"}
+		return &Error{syntax.ByteOffset, "invalid text (no UTF-8) in " + path(syntax.JSONPointer)}
+	case syntax.Err != nil && strings.Contains(syntax.Err.Error(), "surrogate"):
+		return &Error{syntax.ByteOffset, "invalid text (half of a surrogate pair) in " + path(syntax.JSONPointer)}
 	}
 	return &Error{syntax.ByteOffset, "invalid JSON"}
+}
+
+// maxPathNames bounds a path: what lies deeper is found by the offset.
+const maxPathNames = 8
+
+// path names a place in a record as event.a.b. A name that does not look like a field's may
+// be data, and a question mark stands for it.
+func path(p jsontext.Pointer) string {
+	out, n := "event", 0
+	for name := range p.Tokens() {
+		if n++; n > maxPathNames {
+			return out + "…"
+		}
+		if !isName(name) {
+			name = "?"
+		}
+		out += "." + name
+	}
+	return out
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
+		if !letter && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxNameBytes
 }

@@ -1,0 +1,6 @@
+//go:build !race
+
+package expr
+
+// raceFactor is by how much the race detector may slow an evaluation down.
+const raceFactor = 1
