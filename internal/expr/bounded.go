@@ -3,10 +3,12 @@ package expr
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/cost"
 	celfunctions "cel.dev/cel-go/common/functions"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
@@ -40,9 +42,6 @@ func guarded() map[string]callCost {
 		"string_split_string":             splitCost,
 		"string_split_string_int":         splitCost,
 		"string_format":                   formatCost,
-		"string_char_at_int":              runesCost,
-		"string_substring_int":            runesCost,
-		"string_substring_int_int":        runesCost,
 		"string_lower_ascii":              textCost,
 		"string_upper_ascii":              textCost,
 		"string_trim":                     textCost,
@@ -179,38 +178,77 @@ func sizeOf(v ref.Val) uint64 {
 	return 0
 }
 
-// costs makes the interpreter count what our own and the guarded functions read and write.
-func costs(patterns *patterns) cel.ProgramOption {
-	byID := guarded()
-	for _, id := range []string{"string_replace_string_string", "string_replace_string_string_int", "list_join", "list_join_string"} {
-		byID[id] = textCost
+// estimator counts what calls read and write, by the names of their functions: where a type
+// is known at run time only, the interpreter has no overload to count by, and would count
+// the joining of two long texts as one unit.
+type estimator struct {
+	patterns *patterns
+	byName   map[string]callCost
+}
+
+// newEstimator counts the guarded calls as they were counted beforehand.
+func newEstimator(p *patterns) *estimator {
+	return &estimator{patterns: p, byName: map[string]callCost{
+		"indexOf": searchCost, "lastIndexOf": searchCost, "split": splitCost, "format": formatCost,
+		"reverse": runesCost, "strings.quote": runesCost,
+		overloads.Matches: p.cost,
+		operators.Equals:  comparisonCost, operators.NotEquals: comparisonCost, operators.In: comparisonCost, operators.OldIn: comparisonCost,
+	}}
+}
+
+// CallCost implements the interpreter's interface.
+func (e *estimator) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	of := e.byName[function]
+	if of == nil || len(args) == 0 || len(args) < 2 && function != "reverse" && function != "strings.quote" {
+		of = textCost
 	}
-	for _, fn := range added() {
-		for _, o := range fn.overloads {
-			byID[o.id] = textCost
+	n := of(args) + sizeOf(result)/10
+	return &n
+}
+
+// comparisonCost counts what is in lists and maps, too.
+func comparisonCost(args []ref.Val) uint64 {
+	n := uint64(1)
+	left := maxNodes
+	for _, a := range args {
+		n += contentSize(a, &left) / 10
+	}
+	return n
+}
+
+func contentSize(v ref.Val, left *int) uint64 {
+	if *left--; *left < 0 {
+		return 1 << 32
+	}
+	n := 10 + sizeOf(v)
+	switch v := v.(type) {
+	case traits.Lister:
+		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
+			n += contentSize(it.Next(), left)
+		}
+	case traits.Mapper:
+		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
+			key := it.Next()
+			n += contentSize(key, left) + contentSize(v.Get(key), left)
 		}
 	}
-	for _, id := range matchOverloads {
-		byID[id] = patterns.cost
-	}
-	var opts []cost.TrackerOption
-	for id, of := range byID {
-		opts = append(opts, cost.OverloadTracker(id, func(args []ref.Val, result ref.Val) *uint64 {
-			n := of(args) + sizeOf(result)/10
-			return &n
-		}))
-	}
-	return cel.CostTrackerOptions(opts...)
+	return n
 }
 
 // replacements declares anew those functions of the strings library whose result can be far
-// larger than what they are given, so that they refuse before they allocate.
+// larger than what they are given, so that they refuse before they allocate, and those that
+// take a long text apart into its characters for a few of them.
 func replacements() []cel.EnvOption {
 	text := cel.StringType
 	return []cel.EnvOption{
 		cel.Function("replace",
 			cel.MemberOverload("string_replace_string_string", []*cel.Type{text, text, text}, text, cel.FunctionBinding(replace)),
 			cel.MemberOverload("string_replace_string_string_int", []*cel.Type{text, text, text, cel.IntType}, text, cel.FunctionBinding(replace))),
+		cel.Function("substring",
+			cel.MemberOverload("string_substring_int", []*cel.Type{text, cel.IntType}, text, cel.FunctionBinding(substring)),
+			cel.MemberOverload("string_substring_int_int", []*cel.Type{text, cel.IntType, cel.IntType}, text, cel.FunctionBinding(substring))),
+		cel.Function("charAt",
+			cel.MemberOverload("string_char_at_int", []*cel.Type{text, cel.IntType}, text, cel.BinaryBinding(charAt))),
 		cel.Function("join",
 			cel.MemberOverload("list_join", []*cel.Type{cel.ListType(text)}, text, cel.UnaryBinding(func(list ref.Val) ref.Val {
 				return join(list, types.String(""))
@@ -246,6 +284,68 @@ func replace(args ...ref.Val) ref.Val {
 		return types.WrapErr(failf("replace() would make more than %d bytes of text", maxText))
 	}
 	return types.String(strings.Replace(texts[0], texts[1], texts[2], limit))
+}
+
+// errIndex quotes no index, which may be data.
+var errIndex = failf("an index beyond the text")
+
+// substring takes the text, the first character and, where it is given, the one after the
+// last.
+func substring(args ...ref.Val) ref.Val {
+	text, ok := args[0].(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(args[0])
+	}
+	start, ok := args[1].(types.Int)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(args[1])
+	}
+	from, ok := offset(string(text), int64(start))
+	if !ok {
+		return types.WrapErr(errIndex)
+	}
+	rest := string(text)[from:]
+	if len(args) == 2 {
+		return types.String(rest)
+	}
+	end, isInt := args[2].(types.Int)
+	if !isInt {
+		return types.MaybeNoSuchOverloadErr(args[2])
+	}
+	to, ok := offset(rest, int64(end-start))
+	if !ok {
+		return types.WrapErr(errIndex)
+	}
+	return types.String(rest[:to])
+}
+
+// charAt returns a character as text: none just after the last.
+func charAt(text, at ref.Val) ref.Val {
+	t, ok1 := text.(types.String)
+	n, ok2 := at.(types.Int)
+	if !ok1 || !ok2 {
+		return types.MaybeNoSuchOverloadErr(at)
+	}
+	from, ok := offset(string(t), int64(n))
+	if !ok {
+		return types.WrapErr(errIndex)
+	}
+	_, size := utf8.DecodeRuneInString(string(t)[from:])
+	return t[from : from+size]
+}
+
+// offset returns how many bytes the first n characters of a text take.
+func offset(s string, n int64) (int, bool) {
+	if n < 0 || n > int64(len(s)) {
+		return 0, false
+	}
+	for i := range s {
+		if n == 0 {
+			return i, true
+		}
+		n--
+	}
+	return len(s), n == 0
 }
 
 func join(list, separator ref.Val) ref.Val {

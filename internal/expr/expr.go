@@ -124,7 +124,7 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	if err := want.check(e, checked.OutputType()); err != nil {
 		return nil, err
 	}
-	prog, err := env.cel.Program(checked, cel.CostLimit(costLimit), costs(env.patterns))
+	prog, err := env.cel.Program(checked, cel.CostLimit(costLimit), cel.CostTracking(newEstimator(env.patterns)))
 	if err != nil {
 		return nil, Errors{errorAt(e, nil, fmt.Sprintf("planning the expression: %v", err))}
 	}

@@ -26,6 +26,9 @@ const maxKeyParts = 8
 // lists of parts never make one key.
 const keySeparator = "#"
 
+// maxKeyText bounds what key() makes, in bytes, far above what a row key can have.
+const maxKeyText = 1 << 20
+
 // maxWidth bounds the width of pad(): a row key has at most 4,096 bytes.
 const maxWidth = 4096
 
@@ -195,6 +198,9 @@ func key(args []any) (any, error) {
 		case string:
 			if a == "" {
 				return nil, failf("part %d of key() is empty", i+1)
+			}
+			if len(b)+len(a) > maxKeyText {
+				return nil, failf("key() would make more than %d bytes; a row key has at most 4,096", maxKeyText)
 			}
 			if strings.Contains(a, keySeparator) {
 				return nil, failf("part %d of key() contains %s, which joins the parts: two different records could have one key", i+1, keySeparator)

@@ -22,9 +22,6 @@ const (
 	maxPatterns = 64
 )
 
-// matchOverloads are the two forms of matches().
-var matchOverloads = []string{overloads.Matches, overloads.MatchesString}
-
 // patterns are compiled regular expressions. It is safe for concurrent use.
 type patterns struct {
 	mu    sync.Mutex
