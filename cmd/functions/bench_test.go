@@ -104,7 +104,7 @@ func BenchmarkFunction(b *testing.B) {
 	})
 }
 
-func startFunction(b *testing.B, file string) *child {
+func startFunction(b testing.TB, file string) *child {
 	_, addr := startAckServer(b)
 	return startChild(b, "function", "PIPELINE="+file, "FUNCTION_TARGET=write", "BIGTABLE_EMULATOR_HOST="+addr,
 		"PUBSUB_EMULATOR_HOST=127.0.0.1:1", deployedMemory)

@@ -43,7 +43,7 @@ const (
 	sizeOfList    = 64
 	sizeOfElement = 40
 	sizeOfObject  = 64
-	sizeOfMembers = 320 // the first eight of an object, and the ninth, with which it grows
+	sizeOfMembers = 400 // the first eight of an object, and the ninth, with which it grows
 	sizeOfMember  = 80  // each further one
 )
 
