@@ -143,6 +143,8 @@ func (d *streamDay) stop(t *testing.T) {
 	}
 }
 
+// fresh is the heap in use once garbage of every kind is collected. A snapshot
+// that is being written holds what it writes: the caller has just started.
 func (d *streamDay) fresh(t *testing.T) int64 {
 	if _, err := d.f.CollectGarbage(t.Context()); err != nil {
 		t.Fatal(err)
@@ -154,7 +156,7 @@ func (d *streamDay) fresh(t *testing.T) int64 {
 // and shrinks when there are no more changes. Tokens outlive restarts, after
 // which nothing is served twice.
 func TestADayOfChangesTakesBoundedMemoryAndOutlivesRestarts(t *testing.T) {
-	d := &streamDay{partitions: 50, perHour: 4000, padding: strings.Repeat("x", 300), opts: emulator.Options{DataDir: t.TempDir(), SnapshotBytes: 2 << 20}}
+	d := &streamDay{partitions: 50, perHour: 2000, padding: strings.Repeat("x", 300), opts: emulator.Options{DataDir: t.TempDir(), SnapshotBytes: 8 << 20}}
 	if os.Getenv("BTF_SOAK") != "" {
 		d.partitions, d.perHour, d.padding, d.opts.SnapshotBytes = 1000, 209_000, "", 0
 	}
@@ -171,28 +173,26 @@ func TestADayOfChangesTakesBoundedMemoryAndOutlivesRestarts(t *testing.T) {
 		d.places = append(d.places, placeOf{s, fromTime(noon)})
 	}
 	empty, took := d.fresh(t), time.Now()
-	var day int64
+	var day, later int64
 	for hour := 1; hour <= 36; hour++ {
 		d.writeHour(t)
 		d.visit(t)
-		if hour == 12 || hour == 30 {
+		if hour%12 == 0 {
 			began := time.Now()
 			d.restart(t)
 			t.Logf("hour %d: the restart took %v", hour, time.Since(began).Round(time.Millisecond))
 			d.visit(t)
-		}
-		if hour == 24 {
-			day = d.fresh(t)
+			day, later = later, d.fresh(t)
 		}
 	}
-	later := d.fresh(t)
 	// A small change takes about 50 bytes beside its value. Of each tablet's
 	// oldest chunk only a part may be within retention.
 	retained := int64(24 * d.perHour * (50 + len(d.padding)))
-	if later > day+retained/4+int64(d.partitions)*(32<<10) {
+	if later > day+retained/3+int64(d.partitions)*(32<<10) {
 		t.Errorf("%d MiB are in use after a day, %d MiB after a day and a half", day>>20, later>>20)
 	}
 	d.f.AdvanceClock(25 * time.Hour)
+	d.restart(t)
 	end := d.fresh(t)
 	if end > day-retained/2 {
 		t.Errorf("%d MiB are in use after a day, %d MiB a day after the last change", day>>20, end>>20)
