@@ -69,12 +69,15 @@ func (b *builder) place(own, file text, environment string, a at, what, variable
 
 func (b *builder) family(e *entry[familyDoc]) *Family {
 	doc := &e.value
-	f := &Family{Name: e.key, Pos: e.at.pos, Aggregate: Aggregate(doc.Aggregate.v)}
+	f := &Family{Name: e.key, Pos: e.at.pos, Aggregate: Aggregate(doc.Aggregate.v), AllowUndeclared: doc.Undeclared.v == "allow"}
 	if doc.GC != nil && doc.GC.ok() {
 		f.GC = b.gc(doc.GC)
 	}
 	if doc.Aggregate.ok() && doc.Columns.given() {
 		b.fail(doc.Columns.at, "an aggregate family declares no columns: its inputs are int64")
+	}
+	if doc.Undeclared.given() && !doc.Columns.given() && !b.faulty(e.at.place) {
+		b.fail(doc.Undeclared.at, "stands without columns: where a family declares none, any may be there")
 	}
 	for _, c := range doc.Columns.entries {
 		if len(c.key) > maxQualifier {

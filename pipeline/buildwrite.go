@@ -6,6 +6,12 @@ func (b *builder) write(doc *writeDoc) {
 		OnUnmatched: Policy(doc.OnUnmatched.v), OnFailure: Policy(doc.OnFailure.v), Ordered: doc.Ordered.v,
 		Limits: limits(&doc.Limits), Repair: b.repair(&doc.Repair),
 	}
+	if !doc.OnUnmatched.given() {
+		w.Unsaid = append(w.Unsaid, "onUnmatched")
+	}
+	if !doc.OnFailure.given() {
+		w.Unsaid = append(w.Unsaid, "onFailure")
+	}
 	b.p.Write = w
 	names := map[string]int{}
 	for i := range doc.Mappings {

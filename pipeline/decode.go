@@ -326,6 +326,7 @@ func (d *decoder) mapKey(n *yaml.Node, key *string, a *at, f field) {
 			a.state = broken
 		}
 		*key = name
+		d.doubt(n, a.place)
 		return
 	}
 	if s, ok := shapes[f.keys]; ok && !s.form.MatchString(*key) {

@@ -40,9 +40,10 @@ type tableDoc struct {
 
 type familyDoc struct {
 	at
-	GC        *gcDoc         `key:"gc" doc:"the garbage-collection rule; absent: collect nothing"`
-	Aggregate text           `key:"aggregate" one:"sum|min|max|hll" doc:"makes it an aggregate family of int64 inputs"`
-	Columns   dict[encoding] `key:"columns" keys:"name" doc:"qualifiers and their encodings; an undeclared qualifier is bytes"`
+	GC         *gcDoc         `key:"gc" doc:"the garbage-collection rule; absent: collect nothing"`
+	Aggregate  text           `key:"aggregate" one:"sum|min|max|hll" doc:"makes it an aggregate family of int64 inputs"`
+	Columns    dict[encoding] `key:"columns" keys:"name" doc:"qualifiers and their encodings; an undeclared qualifier is bytes"`
+	Undeclared text           `key:"undeclaredColumns" default:"warn" one:"warn|allow" doc:"whether lint warns of a qualifier that is not among columns, where there are some"`
 }
 
 type gcDoc struct {

@@ -15,10 +15,11 @@ func Draft(data []byte, o Options) (*Pipeline, error) {
 	b := &builder{
 		errs: &faults{}, options: o, docs: map[*Table]*tableDoc{}, unsure: map[*Table]bool{}, unplaced: map[*Mutation][]Assignment{},
 	}
-	doc := read(data, o.File, b.errs)
+	doc, doubts := read(data, o.File, b.errs)
 	if doc == nil {
 		return nil, b.errs.err()
 	}
+	b.p.Doubts = doubts
 	b.pipeline(doc)
 	err := b.errs.err()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"regexp"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -17,7 +18,7 @@ type name struct {
 	binary bool // written as base64
 }
 
-func (m *name) decode(d *decoder, n *yaml.Node, a at, _ field) {
+func (m *name) decode(d *decoder, n *yaml.Node, a at, f field) {
 	m.at = a
 	if n.Kind == yaml.MappingNode && a.state != broken {
 		if len(n.Content) != 2 || n.Content[0].Value != "base64" {
@@ -48,6 +49,27 @@ func (m *name) decode(d *decoder, n *yaml.Node, a at, _ field) {
 		return
 	}
 	m.v = v
+	if f.key != "raw" { // the body of a test's message may well end with a newline
+		d.doubt(n, m.place)
+	}
+}
+
+// hexEscape is an escape that reads as one byte and is a character of two.
+var hexEscape = regexp.MustCompile(`^(?:[^\\"]|\\[^x]|\\x[0-7])*?(\\x[89a-fA-F][0-9a-fA-F])`)
+
+// doubt says of a name what its text probably does not mean.
+func (d *decoder) doubt(n *yaml.Node, place string) {
+	if n.Line == 0 {
+		return // a default
+	}
+	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && strings.HasSuffix(n.Value, "\n") {
+		d.doubts.add(d.pos(n.Line, n.Column), place, "ends with a newline, which the block keeps and which is then part of the name: write |- or >-, or quote the text on one line")
+	}
+	if text, quoted := strings.CutPrefix(d.from(n.Line, n.Column), `"`); quoted && n.Style&yaml.DoubleQuotedStyle != 0 {
+		if m := hexEscape.FindStringSubmatch(text); m != nil {
+			d.doubts.add(d.pos(n.Line, n.Column), place, "%s is a character in YAML, which UTF-8 writes as two bytes: for single bytes write {base64: \"…\"}", m[1])
+		}
+	}
 }
 
 var binaryNameText = regexp.MustCompile(`^\{base64: "([^"]*)"\}$`)

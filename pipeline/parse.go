@@ -22,21 +22,22 @@ func Parse(data []byte, o Options) (*Pipeline, error) {
 	return p, nil
 }
 
-// read decodes the document, or returns nil where there is none to look at.
-func read(data []byte, file string, errs *faults) *document {
+// read decodes the document, or returns nil where there is none to look at. The second
+// result is what may not be meant.
+func read(data []byte, file string, errs *faults) (*document, Errors) {
 	s := newSource(file, data)
 	root := readYAML(s, data, errs)
 	if root == nil {
-		return nil
+		return nil, nil
 	}
 	d := &decoder{checker: checker{source: s, errs: errs, bad: badNodes{}}}
 	d.check(root, "")
 	var doc document
 	d.value(root, reflectOf(&doc), "", field{})
 	if !doc.ok() {
-		return nil
+		return nil, nil
 	}
-	return &doc
+	return &doc, d.doubts.list
 }
 
 // builder makes a Pipeline of a document, and reports what only shows when its

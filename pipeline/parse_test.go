@@ -62,7 +62,7 @@ func faultsOf(t *testing.T, text string) []string {
 func TestAnAbsentFieldMeansItsDefault(t *testing.T) {
 	w := parseText(t, minimal).Write
 	want := Write{
-		Format: FormatJSON, OnUnmatched: PolicyFail, OnFailure: PolicyFail,
+		Format: FormatJSON, OnUnmatched: PolicyFail, OnFailure: PolicyFail, Unsaid: []string{"onUnmatched", "onFailure"},
 		Limits: Limits{
 			Batch:                 Batch{MaxEntries: 500, MaxBytes: 20 << 20, Concurrency: 4},
 			InFlight:              InFlight{MaxEntries: 2500, MaxBytes: 64 << 20, MaxRequestBytes: 96 << 20, MaxRecordBytes: 64 << 20},

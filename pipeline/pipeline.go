@@ -8,6 +8,7 @@ package pipeline
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
@@ -56,6 +57,8 @@ type Pipeline struct {
 	Scans           []*Scan
 	Changes         []*Change
 	Tests           []*Test
+	// Doubts are what the file may say and probably does not mean, in the file's order.
+	Doubts Errors
 }
 
 // Table is one entry of tables: a schema, and the table or tables that have it.
@@ -99,6 +102,26 @@ type Family struct {
 	GC        *GCRule // nil: collect nothing
 	Aggregate Aggregate
 	Columns   []*Column
+	// AllowUndeclared says that columns beside Columns are meant to be there.
+	AllowUndeclared bool
+}
+
+// Undeclared reports whether a qualifier is none of those that the family declares, which
+// says nothing where it declares none or allows others.
+func (f *Family) Undeclared(qualifier string) bool {
+	if len(f.Columns) == 0 || f.AllowUndeclared {
+		return false
+	}
+	return !slices.ContainsFunc(f.Columns, func(c *Column) bool { return c.Qualifier == qualifier })
+}
+
+// NearestColumn returns the declared qualifier that was probably meant, "" where none is near.
+func (f *Family) NearestColumn(qualifier string) string {
+	var names []string
+	for _, c := range f.Columns {
+		names = append(names, c.Qualifier)
+	}
+	return Nearest(qualifier, names)
 }
 
 // Encoding returns the declared encoding of a qualifier: bytes where it is
@@ -175,6 +198,7 @@ type Write struct {
 	Mappings    []*Mapping
 	OnUnmatched Policy
 	OnFailure   Policy
+	Unsaid      []string // which of onUnmatched and onFailure the file does not say
 	Ordered     bool
 	Limits      Limits
 	Repair      Repair

@@ -59,6 +59,9 @@ func (t *text) decode(d *decoder, n *yaml.Node, a at, f field) {
 		return
 	}
 	t.v = s
+	if f.key == "nullString" { // any text
+		d.doubt(n, t.place)
+	}
 }
 
 // toggle is true or false.

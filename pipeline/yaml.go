@@ -58,15 +58,37 @@ func readYAML(s source, data []byte, errs *faults) *yaml.Node {
 		addSyntax(s, err, errs)
 		return nil
 	}
-	var second yaml.Node
-	switch err := d.Decode(&second); {
-	case err == nil:
-		errs.add(s.pos(second.Line, second.Column), "", "a second document starts here: one file holds one pipeline, remove the ---")
-	case err != io.EOF:
-		addSyntax(s, err, errs)
+	if !endsFile(d, s, errs) {
 		return nil
 	}
 	return first.Content[0]
+}
+
+// endsFile reports whether what follows the first document can be read. Nothing but
+// comments may: --- or ... at the end of a file begins no second pipeline.
+func endsFile(d *yaml.Decoder, s source, errs *faults) bool {
+	for {
+		var next yaml.Node
+		switch err := d.Decode(&next); {
+		case err == io.EOF:
+			return true
+		case err != nil:
+			addSyntax(s, err, errs)
+			return false
+		case !isEmpty(&next):
+			errs.add(s.pos(next.Line, next.Column), "", "a second document starts here: one file holds one pipeline, remove the ---")
+			return true
+		}
+	}
+}
+
+// isEmpty reports whether a document has nothing in it.
+func isEmpty(document *yaml.Node) bool {
+	if len(document.Content) == 0 {
+		return true
+	}
+	n := document.Content[0]
+	return len(document.Content) == 1 && plain(n) && n.Value == "" && n.Anchor == "" && n.Tag != "!"
 }
 
 // checkText refuses what is not plain text. Tabs are refused wherever they stand,
@@ -154,6 +176,8 @@ type checker struct {
 	errs  *faults
 	bad   badNodes
 	depth int
+
+	doubts faults // what may not be meant
 }
 
 // maxDepth bounds the nesting, far above what a pipeline says.
