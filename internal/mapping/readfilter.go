@@ -39,6 +39,9 @@ func readFilter(s *pipeline.Scan) (*bigtablepb.RowFilter, error) {
 		if err := prototext.Unmarshal([]byte(c.Filter), f); err != nil {
 			return nil, fmt.Errorf("%s: cells.filter is no RowFilter in protobuf text: %w", c.FilterPos, err)
 		}
+		if err := checkFilter(f); err != nil {
+			return nil, fmt.Errorf("Bigtable refuses the filter: %w", err)
+		}
 		return f, nil
 	case c.KeysOnly:
 		return chain(
