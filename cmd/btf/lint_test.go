@@ -63,7 +63,8 @@ func TestLintTellsOfEachMappingWhatAReplayDoes(t *testing.T) {
 	if err != nil || stderr != "" {
 		t.Errorf("warnings are no failure: %v %q", err, stderr)
 	}
-	want := `counters.yaml:12:19: warning: write.mappings[0].rowKey: begins with event.at, by its name a time: all new rows then go to one tablet: begin it with a field that differs between neighbours, or with salt(…) [hot-key]
+	want := `counters.yaml:7:3: warning: write.onFailure: is left at fail: a message with a record that can never be written is delivered 100 times, all of it, and then held in counters-undelivered: write dead-letter to hold that record alone, another policy, or fail where this is meant [policy]
+counters.yaml:12:19: warning: write.mappings[0].rowKey: begins with event.at, by its name a time: all new rows then go to one tablet: begin it with a field that differs between neighbours, or with salt(…) [hot-key]
 counters.yaml:15:11: warning: write.mappings[0].mutations[0]: a second delivery counts again: use dedupe: window or marker; under onFailure: fail a message comes, and counts, up to 100 times where another record or mapping of it fails, so let each hold one record that one mapping takes [counts-again]
 counters.yaml:20:11: warning: write.mappings[1].mutations[0]: a second delivery can remove newer data: deleteRow knows no time: it removes what was written after the first delivery too [removes-newer]
 counters.yaml:10:7: mapping views: counts-again: a second delivery counts again
@@ -168,7 +169,7 @@ func TestLintPrintsOneJSONArray(t *testing.T) {
 	if f.File != "f.yaml" || f.Pipeline != "counters" || len(f.Replays) != 2 || f.Replays[0].Verdict != "counts-again" || f.Replays[0].Line != 10 || f.Replays[1].Mutations[0].Kind != "deleteRow" || len(f.Grants) == 0 {
 		t.Errorf("got %+v", f)
 	}
-	if e := f.Findings[1]; e.Severity != "error" || e.Rule != "counts-again" || e.Line != 15 || e.Column != 11 || e.Place != "write.mappings[0].mutations[0]" {
+	if e := f.Findings[2]; e.Severity != "error" || e.Rule != "counts-again" || e.Line != 15 || e.Column != 11 || e.Place != "write.mappings[0].mutations[0]" {
 		t.Errorf("finding %+v", e)
 	}
 	if !slices.Equal(f.Resources.Topics, []string{"counters-events", "counters-undelivered"}) || f.Resources.Subscriptions[0].AckDeadline != "300s" {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,50 @@ func (p *Program) Function() string {
 		return e.AsCall().FunctionName()
 	}
 	return ""
+}
+
+// Rounds reports whether the expression makes its value of a part of what it reads, so
+// that several records may have one value: an hour of a time, say. Conditions are left out.
+func (p *Program) Rounds() bool { return rounds(p.root()) }
+
+// rounding lists functions that take different values for one.
+var rounding = map[string]bool{
+	operators.Divide: true, operators.Modulo: true, "bucket": true, "utcDate": true,
+	"substring": true, "charAt": true, "split": true, "replace": true, "size": true, "find": true, "findAll": true,
+	"getFullYear": true, "getMonth": true, "getDate": true, "getDayOfMonth": true, "getDayOfWeek": true, "getDayOfYear": true,
+	"getHours": true, "getMinutes": true, "getSeconds": true, "getMilliseconds": true,
+	"math.floor": true, "math.ceil": true, "math.round": true, "math.trunc": true, "math.bitShiftRight": true, "math.bitAnd": true,
+}
+
+// clock is fixed text that completes a time: the rest of a day or of an hour.
+var clock = regexp.MustCompile(`^T?\d\d:|^:\d\d`)
+
+func rounds(e ast.Expr) bool {
+	var parts []ast.Expr
+	switch e.Kind() {
+	case ast.LiteralKind:
+		text, ok := e.AsLiteral().Value().(string)
+		return ok && clock.MatchString(text)
+	case ast.SelectKind:
+		parts = []ast.Expr{e.AsSelect().Operand()}
+	case ast.ListKind:
+		parts = e.AsList().Elements()
+	case ast.CallKind:
+		call := e.AsCall()
+		if rounding[call.FunctionName()] && !isConstant(e) {
+			return true
+		}
+		parts = slices.Clone(call.Args())
+		switch {
+		case call.FunctionName() == operators.Conditional:
+			parts = parts[1:]
+		case slices.Contains(selections, call.FunctionName()):
+			parts = parts[:1]
+		case call.IsMemberFunction():
+			parts = append(parts, call.Target())
+		}
+	}
+	return slices.ContainsFunc(parts, rounds)
 }
 
 // Sample returns a value of the expression's static type, which stands for all of them,

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -57,13 +58,26 @@ func (c *checker) marker(m *mapping.Static) {
 	c.add(Note, RuleProfile, src.Pos, placeOf(m, "dedupe"),
 		"marker needs single-cluster routing and single-row transactions in %s", profile(src.Table))
 	c.add(Note, RuleMarker, src.Pos, placeOf(m, "dedupe"), "one row takes about a million events while their markers live")
-	if src.MarkerFamily.GC == nil {
-		c.add(Note, RuleMarker, src.MarkerFamily.Pos, "tables."+src.Table.Name+".families."+src.MarkerFamily.Name,
-			"markers are kept for ever: a gc of maxAge: 960h, 40 days, is enough")
+	if !collects(src.MarkerFamily.GC) {
+		c.add(Warning, RuleMarker, src.MarkerFamily.Pos, "tables."+src.Table.Name+".families."+src.MarkerFamily.Name,
+			"no marker is ever collected, for each is the one version of its column: a gc of maxAge: 960h, 40 days, is enough")
 	}
 	for i := range c.mappings {
 		c.disturbs(&c.mappings[i], src)
 	}
+}
+
+// collects reports whether a rule ever collects the only version of a column.
+func collects(r *pipeline.GCRule) bool {
+	switch {
+	case r == nil:
+		return false
+	case len(r.Union) > 0:
+		return slices.ContainsFunc(r.Union, collects)
+	case len(r.Intersection) > 0:
+		return !slices.ContainsFunc(r.Intersection, func(r *pipeline.GCRule) bool { return !collects(r) })
+	}
+	return r.MaxAge > 0
 }
 
 // disturbs warns where a mapping writes or deletes the markers of another, or writes

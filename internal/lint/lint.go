@@ -50,6 +50,10 @@ const (
 	RuleLeftOut    Rule = "left-out"          // an expression reads what cells leaves out
 	RuleUndeclared Rule = "undeclared-column" // a column that its family does not declare
 	RuleDecimal    Rule = "decimal-as-text"   // an order of decimals that is one of text
+	RuleNull       Rule = "null"              // a null that is written as data
+	RulePolicy     Rule = "policy"            // a policy that nobody has chosen
+	RuleNegative   Rule = "key-order"         // a key's encoding does not sort as its numbers do
+	RuleName       Rule = "name"              // a name or pattern that probably means another
 )
 
 // Finding is one thing to know about a file.
@@ -227,6 +231,16 @@ func Check(p *pipeline.Pipeline, w *mapping.Write, emits []*mapping.Emit) *Repor
 		c.add(Note, RuleMutation, p.Write.Pos, "write.format",
 			"the messages hold the mutations, so what a second delivery does is theirs: an add in them without an idempotency token counts again")
 	}
+	for _, d := range p.Doubts {
+		c.add(Warning, RuleName, d.Pos, d.Place, "%s", d.Message)
+	}
+	for _, t := range p.Tables {
+		c.keyOrder(t)
+	}
+	c.policies()
+	for _, ch := range p.Changes {
+		c.patterns(ch)
+	}
 	for _, u := range p.Unserved() {
 		c.add(Warning, RuleUnserved, u.Pos, u.Place, "%s", u.Message)
 	}
@@ -237,6 +251,7 @@ func Check(p *pipeline.Pipeline, w *mapping.Write, emits []*mapping.Emit) *Repor
 		c.dedupe(m)
 		c.newIDs(m)
 		c.key(m)
+		c.written(m)
 	}
 	for i, s := range p.Scans {
 		c.reads(s, emits[i])

@@ -69,19 +69,17 @@ func leftOutColumn(columns []*pipeline.ColumnRef, r expr.Read) string {
 // declared warns of a column that its family, which declares some, does not: it is bytes,
 // or a name that nobody writes.
 func (c *checker) declared(pos pipeline.Pos, place string, f *pipeline.Family, qualifier string) {
-	var names []string
-	for _, col := range f.Columns {
-		if col.Qualifier == qualifier {
-			return
-		}
-		names = append(names, col.Qualifier)
-	}
-	if len(names) == 0 {
+	c.undeclared(pos, place, f, qualifier, "which then reads as bytes")
+}
+
+// undeclared warns of a column that its family does not declare, and says what it is then.
+func (c *checker) undeclared(pos pipeline.Pos, place string, f *pipeline.Family, qualifier, what string) {
+	if !f.Undeclared(qualifier) {
 		return
 	}
 	hint := ""
-	if near := pipeline.Nearest(qualifier, names); near != "" {
+	if near := f.NearestColumn(qualifier); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
-	c.add(Warning, RuleUndeclared, pos, place, "family %q declares no column %q, which then reads as bytes: declare it, as bytes if it is%s", f.Name, qualifier, hint)
+	c.add(Warning, RuleUndeclared, pos, place, "family %q declares no column %q, %s: declare it, as bytes if it is, or write undeclaredColumns: allow in the family%s", f.Name, qualifier, what, hint)
 }

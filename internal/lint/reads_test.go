@@ -72,8 +72,8 @@ func TestAnExpressionThatReadsWhatCellsLeavesOutIsAnError(t *testing.T) {
 
 func TestAColumnThatItsFamilyDoesNotDeclareIsAWarning(t *testing.T) {
 	for scan, want := range map[string]string{
-		"emit: {x: row.cf.statsu}":                                    `p.yaml:12:15: warning: scans.all.emit.x: family "cf" declares no column "statsu", which then reads as bytes: declare it, as bytes if it is; did you mean "status"? [undeclared-column]`,
-		"emit: {x: 'has(row.cf.unheard) ? 1 : 2'}":                    `family "cf" declares no column "unheard", which then reads as bytes: declare it, as bytes if it is [undeclared-column]`,
+		"emit: {x: row.cf.statsu}":                                    `p.yaml:12:15: warning: scans.all.emit.x: family "cf" declares no column "statsu", which then reads as bytes: declare it, as bytes if it is, or write undeclaredColumns: allow in the family; did you mean "status"? [undeclared-column]`,
+		"emit: {x: 'has(row.cf.unheard) ? 1 : 2'}":                    `family "cf" declares no column "unheard", which then reads as bytes: declare it, as bytes if it is, or write undeclaredColumns: allow in the family [undeclared-column]`,
 		"cells: {columns: {cf: [statsu]}}\nemit: {x: row.cf.?statsu}": "scans.all.cells.columns.cf: family \"cf\" declares no column \"statsu\"",
 		"cells: {columns: {cf: [statsu]}}\nto: {log: {}}":             "p.yaml:12:28: warning: scans.all.cells.columns.cf: ",
 		"when: 'row.cf.?totl.hasValue()'":                             `did you mean "total"?`,

@@ -100,6 +100,9 @@ func setVerdict(m *mapping.Static, mu *pipeline.Mutation) (Verdict, string) {
 	case m.Timestamp.Function() == "bucket":
 		return RemoveNewer, "bucket() gives several records one timestamp, of which the last delivery wins: a late one puts an older value over a newer"
 	}
+	if m.Timestamp.Rounds() {
+		return RemoveNewer, "the timestamp is made of a part of a time, so that several records may have one, of which the last delivery wins: a late one puts an older value over a newer"
+	}
 	return NoOp, "set at the record's own time"
 }
 
