@@ -87,6 +87,24 @@ func binaryName(s string) (string, error) {
 	return s, nil
 }
 
+// NameText is a name as the key of a map of texts, here and in a record: itself or, where
+// it is no text, or reads as a binary name, {base64: "…"}. No two names have one text.
+func NameText(name string) string {
+	if utf8.ValidString(name) && !strings.HasPrefix(name, `{base64: "`) {
+		return name
+	}
+	return `{base64: "` + base64.StdEncoding.EncodeToString([]byte(name)) + `"}`
+}
+
+// TextName is the inverse of NameText. What is no binary name is itself.
+func TextName(text string) string {
+	name, err := binaryName(text)
+	if err != nil {
+		return text
+	}
+	return name
+}
+
 // decodeBase64 reads the standard alphabet, padded, with no bit left over, so that
 // one name has one spelling.
 func decodeBase64(s string) ([]byte, error) {

@@ -42,7 +42,7 @@ func (p *Program) reads(e ast.Expr, out *[]Read) {
 			r.Family = names[0]
 		}
 		if len(names) > 1 {
-			r.Qualifier, r.Column = names[1], true
+			r.Qualifier, r.Column = pipeline.TextName(names[1]), true
 		}
 		*out = append(*out, r)
 		return

@@ -22,7 +22,8 @@ type Cell struct {
 }
 
 // Row is a row of a table as expressions see it: its key and the newest version of
-// each column, decoded as the table declares when an expression asks for them.
+// each column, decoded as the table declares when an expression asks for them. Qualifiers
+// are texts there, as pipeline.NameText has them.
 type Row struct {
 	Table *pipeline.Table
 	Key   string
@@ -216,7 +217,7 @@ func (r *Row) family(name string) map[string]any {
 	f := r.Table.Family(name)
 	columns := map[string]any{}
 	r.Family(name, func(c Cell) {
-		columns[c.Qualifier] = r.decode(f, c)
+		columns[pipeline.NameText(c.Qualifier)] = r.decode(f, c)
 	})
 	if r.families == nil {
 		r.families = map[string]map[string]any{}

@@ -34,7 +34,7 @@ func declaredShape(k cell.Kind) *Shape {
 func familyShape(f *pipeline.Family) *Shape {
 	fields := map[string]*Shape{}
 	for _, c := range f.Columns {
-		fields[c.Qualifier] = declaredShape(c.Encoding.Kind)
+		fields[pipeline.NameText(c.Qualifier)] = declaredShape(c.Encoding.Kind)
 	}
 	return mapShape(fields)
 }

@@ -419,3 +419,21 @@ func TestTextThatNeedsNoEscapeIsTold(t *testing.T) {
 		}
 	})
 }
+
+// A qualifier that is no text is printed as the file writes it as a key, and no other
+// prints so.
+func TestAFamilyWithAQualifierThatIsNoTextIsPrinted(t *testing.T) {
+	row := rowOf("k", "cf:status", "PAID", "cf:\xff", "x", `cf:{base64: "/w=="}`, "y", "cf:\x00", "z")
+	for expression, want := range map[string]string{
+		"row.cf": `{"x":{"\u0000":"eg==","status":"PAID","{base64: \"/w==\"}":"eA==","{base64: \"e2Jhc2U2NDogIi93PT0ifQ==\"}":"eQ=="}}`,
+		"row":    `{"x":{"cf":{"\u0000":"eg==","status":"PAID","{base64: \"/w==\"}":"eA==","{base64: \"e2Jhc2U2NDogIi93PT0ifQ==\"}":"eQ=="},"odd-name":{},"totals":{}}}`,
+		"row.cf.filter(q, q == '{base64: \"/w==\"}')": `{"x":["{base64: \"/w==\"}"]}`,
+		"string(row.cf['{base64: \"/w==\"}'])":        `{"x":"x"}`,
+		"size(row.cf)":                                `{"x":4}`,
+	} {
+		e := emitOf(t, "string", "emit: {x: '"+strings.ReplaceAll(expression, "'", "''")+"'}")
+		if got := onlyRecord(t, e, row); got != want {
+			t.Errorf("%s: got  %s\nwant %s", expression, got, want)
+		}
+	}
+}
