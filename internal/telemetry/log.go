@@ -1,12 +1,13 @@
 // Package telemetry guarantees that every log record is one JSON line in the
 // fields Cloud Logging reads: severity, message, time, from WARNING up the source
-// location, and the trace of the request whose context it was logged with.
+// location, and the trace of the request whose context it was logged with. No field is empty.
 package telemetry
 
 import (
 	"context"
 	"io"
 	"log/slog"
+	"reflect"
 	"slices"
 )
 
@@ -33,7 +34,13 @@ func NewHandler(w io.Writer, level slog.Leveler, project string) slog.Handler {
 }
 
 // rename turns the names of slog into those of Cloud Logging.
+// An attribute that says nothing is left out.
 func rename(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 || a.Key != slog.MessageKey {
+		if isEmpty(a.Value) {
+			return slog.Attr{}
+		}
+	}
 	if len(groups) > 0 {
 		return a
 	}
@@ -50,6 +57,28 @@ func rename(groups []string, a slog.Attr) slog.Attr {
 		a.Key = "attr." + a.Key
 	}
 	return a
+}
+
+// isEmpty reports whether a value says nothing: no text, nothing at all, a list or map
+// without a part, the zero time. A zero number says something.
+func isEmpty(v slog.Value) bool {
+	switch v.Kind() {
+	case slog.KindString:
+		return v.String() == ""
+	case slog.KindTime:
+		return v.Time().IsZero()
+	case slog.KindAny:
+		if v.Any() == nil {
+			return true
+		}
+		switch r := reflect.ValueOf(v.Any()); r.Kind() {
+		case reflect.Slice, reflect.Map:
+			return r.Len() == 0
+		case reflect.Pointer:
+			return r.IsNil()
+		}
+	}
+	return false
 }
 
 // severity maps slog's levels, and those between and above them, to Cloud

@@ -161,3 +161,15 @@ func TestLevelBelowTheMinimumIsNotWritten(t *testing.T) {
 		t.Errorf("written: %s", &out)
 	}
 }
+
+func TestFieldsThatSayNothingAreLeftOut(t *testing.T) {
+	got := line(t, "", func(l *slog.Logger) {
+		l.With("scan", "", "table", "t").WithGroup("of").Info("done", "error", error(nil), "text", "", "list", []string{}, "map", map[string]int{},
+			"at", time.Time{}, "pointer", (*int)(nil), "none", nil, "zero", 0, "no", false, "took", time.Duration(0), slog.Group("inner", "a", ""))
+	})
+	delete(got, "time")
+	want := map[string]any{"severity": "INFO", "message": "done", "table": "t", "of": map[string]any{"zero": 0.0, "no": false, "took": 0.0}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
