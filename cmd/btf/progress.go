@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 )
 
 // plainEvery is how often progress is told where there is no terminal.
@@ -28,7 +27,7 @@ type progress struct {
 
 func newProgress(out io.Writer, what string, total int) *progress {
 	p := &progress{out: out, what: what, total: total, told: time.Now()}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if terminalWidth(out, os.Getenv("TERM")) > 0 {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what),
 			progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond))

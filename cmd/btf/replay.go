@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -210,7 +211,7 @@ func (r *replay) one(ctx context.Context, m *push.Message) bool {
 		r.count(func(n *replayCounts) { n.failed++ })
 		if n := r.told.Add(1); n <= replayErrors {
 			r.mu.Lock()
-			fmt.Fprintf(r.stderr, "message %s: %s\n", m.ID, oneLine(err))
+			fmt.Fprintf(r.stderr, "message %s: %s\n", escaped(m.ID), escaped(oneLine(err)))
 			r.mu.Unlock()
 		}
 		return false
@@ -265,20 +266,21 @@ func (r *replay) print(x *write.Replay) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kind := cmp.Or(string(x.Letter.Kind), "undelivered")
-	fmt.Fprintf(r.stdout, "%s of message %s, published %s, given up %s", kind, x.Letter.MessageID,
+	p := &printer{out: r.stdout}
+	p.printf("%s of message %s, published %s, given up %s", kind, x.Letter.MessageID,
 		published(x.Letter.PublishTime), x.Since.Format(time.RFC3339))
 	if x.Letter.Error != "" {
-		fmt.Fprintf(r.stdout, ": %q", x.Letter.Error)
+		p.printf(": %s", strconv.Quote(x.Letter.Error))
 	}
-	fmt.Fprintln(r.stdout)
+	p.printf("\n")
 	for _, row := range x.Rows {
-		fmt.Fprintf(r.stdout, "  %s %s\n", row.Table.Table, mapping.Key(row.Schema, row.Entry.RowKey))
+		p.printf("  %s %s\n", row.Table.Table, mapping.Key(row.Schema, row.Entry.RowKey))
 		for _, line := range mapping.Lines(row.Schema, row.Entry) {
-			fmt.Fprintf(r.stdout, "    %s\n", line)
+			p.printf("    %s\n", line)
 		}
 	}
 	if x.Skipped > 0 {
-		fmt.Fprintf(r.stdout, "  %d records are skipped\n", x.Skipped)
+		p.printf("  %d records are skipped\n", x.Skipped)
 	}
 }
 

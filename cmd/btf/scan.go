@@ -224,7 +224,7 @@ func (s *scanner) openOutput() error {
 	case "":
 		return nil
 	case "-":
-		s.lines = sink.NewLines(s.stdout)
+		s.lines = sink.NewLines(dataTo(s.stdout))
 	default:
 		existing := sink.Refuse
 		if s.overwrite {
@@ -253,7 +253,7 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 	q := newScanQueue(ctx)
 	cfg := scans.Config{
 		Pipeline: only(p, s.name), Ledger: s.ledger, Dialer: s.dialer, PubSub: s.connectPubSub(p), Tasks: q, Done: q,
-		Records: slog.New(telemetry.NewHandler(s.stdout, slog.LevelInfo, "")),
+		Records: slog.New(telemetry.NewHandler(dataTo(s.stdout), slog.LevelInfo, "")),
 		// That there are more workers than tablets is no news here, and what a policy has
 		// dropped the queue is told.
 		Logger: s.logger(slog.LevelError),

@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 )
 
 // scanProgress tells how far a scan is: a bar on a terminal, elsewhere a line now and
@@ -32,12 +30,7 @@ const barEvery = 250 * time.Millisecond
 
 func newScanProgress(out io.Writer, first *scanShare) *scanProgress {
 	p := &scanProgress{out: out, began: time.Now(), told: time.Now(), first: first, last: first}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.width = 80
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 {
-			p.width = width
-		}
-	}
+	p.width = terminalWidth(out, os.Getenv("TERM"))
 	p.every = p.pace()
 	return p
 }

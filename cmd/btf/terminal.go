@@ -3,9 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
+
+	xterm "golang.org/x/term"
 )
 
 // escaped writes text of a file or record so that a terminal shows it on one line and
@@ -30,6 +34,68 @@ func escaped(s string) string {
 		i += size
 	}
 	return b.String()
+}
+
+// terminalWidth returns how many columns the terminal has to which out writes, and 0 where
+// it writes to none, or to one that obeys no control sequences (TERM=dumb). Nothing that
+// is drawn has a colour, so that there is nothing for NO_COLOR to take away.
+func terminalWidth(out io.Writer, term string) int {
+	f := terminalOf(out)
+	if f == nil || term == "dumb" {
+		return 0
+	}
+	if width, _, err := xterm.GetSize(int(f.Fd())); err == nil && width > 1 {
+		return width
+	}
+	return 80
+}
+
+// terminalOf returns the terminal to which out writes, or nil.
+func terminalOf(out io.Writer) *os.File {
+	if f, ok := out.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// dataTo returns a writer of JSON to out: as it is or, where out is a terminal, with every
+// character escaped that a terminal may obey.
+func dataTo(out io.Writer) io.Writer {
+	if terminalOf(out) == nil {
+		return out
+	}
+	return &jsonEscaper{out: out}
+}
+
+// jsonEscaper writes JSON with what is not printed, and stands in texts alone, as \u
+// escapes, which are the same JSON.
+type jsonEscaper struct {
+	out  io.Writer
+	rest []byte // the beginning of a character
+}
+
+// Write escapes what is complete of b.
+func (e *jsonEscaper) Write(b []byte) (int, error) {
+	text := append(e.rest, b...)
+	var escaped []byte
+	for len(text) > 0 && utf8.FullRune(text) {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == '\n' || unicode.IsPrint(r) && (r != utf8.RuneError || size > 1):
+			escaped = append(escaped, text[:size]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, high, low)
+		default:
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		}
+		text = text[size:]
+	}
+	e.rest = append([]byte(nil), text...)
+	if _, err := e.out.Write(escaped); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // printError prints why a command failed, each line of it escaped.
