@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -41,8 +42,8 @@ type explainer struct {
 	stdout io.Writer
 }
 
-func (e *explainer) run(file, from string) error {
-	suite, err := e.load(file)
+func (e *explainer) run(path, from string) error {
+	suite, file, err := e.load(path)
 	if err != nil {
 		return err
 	}
@@ -74,6 +75,11 @@ func (e *explainer) run(file, from string) error {
 	for _, line := range lines {
 		p.printf("%s\n", line)
 	}
+	for _, m := range file.Write.Mappings {
+		if m.Dedupe != pipeline.DedupeNone {
+			p.printf("note: %s\n", lint.Renaming(m.Name))
+		}
+	}
 	return p.err
 }
 
@@ -85,19 +91,20 @@ func published(t time.Time) string {
 	return t.Format(time.RFC3339Nano)
 }
 
-func (e *explainer) load(file string) (*pipetest.Suite, error) {
+func (e *explainer) load(file string) (*pipetest.Suite, *pipeline.Pipeline, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading the pipeline file: %w", err)
+		return nil, nil, fmt.Errorf("reading the pipeline file: %w", err)
 	}
 	loaded, findings := loadPipeline(file, text)
 	if loaded == nil {
-		return nil, findings.Err()
+		return nil, nil, findings.Err()
 	}
 	if loaded.Write == nil {
-		return nil, fmt.Errorf("%s: no write section, so that no message comes to it%s", file, scansHint(loaded.Pipeline))
+		return nil, nil, fmt.Errorf("%s: no write section, so that no message comes to it%s", file, scansHint(loaded.Pipeline))
 	}
-	return suiteOf(loaded)
+	suite, err := suiteOf(loaded)
+	return suite, loaded.Pipeline, err
 }
 
 // message reads the message, and whether it is a bare payload.

@@ -138,3 +138,31 @@ func TestAClosedPipeEndsTestAndExplainQuietly(t *testing.T) {
 		}
 	}
 }
+
+func TestExplainSaysWhatAnotherNameOfAMappingDoes(t *testing.T) {
+	in(t, map[string]string{"f.yaml": countedTwice, "m": `{"id":"a","e":"1","at":"2026-08-30T10:15:30Z"}`})
+	got, _, err := run(t, "explain", "f.yaml", "m")
+	if want := "note: the tokens of mapping views hold its name"; err != nil || strings.Count(got, "note:") != 1 || !strings.Contains(got, want) {
+		t.Errorf("%v, got\n%swant %s", err, got, want)
+	}
+}
+
+// countedTwice has a mapping under dedupe and one without.
+const countedTwice = `version: 1
+name: counters
+bigtable: {project: p, instance: i}
+tables: {counters: {families: {sums: {aggregate: sum}, cf: {}}}}
+write:
+  mappings:
+    - name: views
+      table: counters
+      rowKey: event.id
+      timestamp: timestamp(event.at)
+      dedupe: window
+      dedupeId: event.e
+      mutations: [{add: {sums: {views: '1'}}}]
+    - name: last
+      table: counters
+      rowKey: event.id
+      mutations: [{set: {cf: {at: event.at}}}]
+`

@@ -15,7 +15,19 @@ func (c *checker) dedupe(m *mapping.Static) {
 		c.window(m)
 	case pipeline.DedupeMarker:
 		c.marker(m)
+	default:
+		return
 	}
+	src := m.Source
+	c.add(Note, RuleToken, src.Pos, placeOf(m, "name"), "%s", Renaming(src.Name))
+	if m.DedupeID != nil {
+		c.add(Note, RuleToken, src.DedupeID.Pos, placeOf(m, "dedupeId"), "two records of one row under one dedupeId are one contribution, in one message as in two: the second is not applied unless the first was rejected")
+	}
+}
+
+// Renaming says what another name of a mapping under dedupe does.
+func Renaming(mapping string) string {
+	return fmt.Sprintf("the tokens of mapping %s hold its name and those of pipeline and table: after a renaming what was applied before is new, so let events and undelivered messages run out first", mapping)
 }
 
 // profile names the application profile that writes a mapping's table.

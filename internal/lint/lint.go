@@ -40,6 +40,7 @@ const (
 	RuleLateSet  Rule = "late-set"      // a set that is late shows again after a delete
 	RuleWindow   Rule = "window"        // what dedupe: window does not cover
 	RuleMarker   Rule = "marker"        // what dedupe: marker needs
+	RuleToken    Rule = "token"         // what tells contributions apart
 	RuleProfile  Rule = "profile"       // what an application profile must allow
 	RuleID       Rule = "message-id"    // a replay from NAME-undelivered has new ids
 	RuleHotKey   Rule = "hot-key"       // writes go to one place

@@ -54,7 +54,7 @@ func load(t *testing.T, file string) (*Loaded, Findings) {
 func short(findings Findings) string {
 	var lines []string
 	for _, f := range findings {
-		if f.Rule == RulePolicy { // TestPoliciesThatNobodyChoseAreTold
+		if f.Rule == RulePolicy || f.Rule == RuleToken { // written_test.go has them
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %s: %s", f.Severity, f.Rule, strings.TrimPrefix(f.Place, "write.mappings[0]."), f.Message))

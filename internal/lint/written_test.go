@@ -181,3 +181,17 @@ func TestDoubtsOfTheFileAreWarnings(t *testing.T) {
 	_, findings := load(t, strings.Replace(fmt.Sprintf(streamed, "b: {}", "dropEmpty: true"), "{status: string}", `{"\xff": string}`, 1))
 	expect(t, findings, RuleName, `\xff is a character in YAML, which UTF-8 writes as two bytes`)
 }
+
+func TestTheTokensOfDedupeAreExplained(t *testing.T) {
+	const renamed = "note write.mappings[0].name: the tokens of mapping m hold its name and those of pipeline and table"
+	for _, dedupe := range []string{window, marker} {
+		_, findings := load(t, fmt.Sprintf(rig, chosen, at+dedupe, add))
+		if got := only(findings, RuleToken); !strings.Contains(got, renamed) || !strings.Contains(got, "note write.mappings[0].dedupeId: two records of one row under one dedupeId are one contribution") {
+			t.Errorf("%s: %q", dedupe, got)
+		}
+	}
+	_, findings := load(t, fmt.Sprintf(rig, chosen, at+strings.Replace(window, "\n      dedupeId: event.id", "", 1), add))
+	expect(t, findings, RuleToken, renamed)
+	_, findings = load(t, fmt.Sprintf(rig, chosen, at, add))
+	expect(t, findings, RuleToken, "")
+}
