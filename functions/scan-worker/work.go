@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/bigtable"
 	"google.golang.org/grpc/codes"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
@@ -250,7 +251,11 @@ func explain(err error, table string) error {
 	case retry.VerdictMissing:
 		return &hopeless{fmt.Errorf("reading table %s: %s: the table, or a family that the scan names, does not exist", table, class.Code)}
 	case retry.VerdictRejected:
-		return &hopeless{fmt.Errorf("reading table %s: %s: the service refuses the scan's filter or ranges", table, class.Code)}
+		refused := "the scan's filter or ranges"
+		if field := btrpc.Refusal(err); field != "" {
+			refused = "the scan: " + field
+		}
+		return &hopeless{fmt.Errorf("reading table %s: %s: the service refuses %s", table, class.Code, refused)}
 	}
 	return fmt.Errorf("reading table %s: %w", table, retry.Bare(class.Code))
 }

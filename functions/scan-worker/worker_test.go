@@ -332,6 +332,23 @@ func TestARefusedReadIsKnownByItsStatus(t *testing.T) {
 	}
 }
 
+func TestAScanThatTheServiceRefusesNamesTheFieldAndNoData(t *testing.T) {
+	for text, want := range map[string]string{
+		"Error in field 'cells_per_row_limit_filter' : argument must be > 0":    "InvalidArgument: the service refuses the scan: field cells_per_row_limit_filter: argument must be > 0",
+		"Error in field 'row_ranges' : Error in element #0 : k0000001 is empty": "InvalidArgument: the service refuses the scan: field row_ranges: element 0",
+		"row k0000001 is no row": "InvalidArgument: the service refuses the scan's filter or ranges",
+	} {
+		h := newHouse(t, ids).withTable(emulator.Options{})
+		h.plan(0, whole())
+		h.start()
+		h.emulator.Inject(emulator.Fault{Method: "ReadRows", Code: codes.InvalidArgument, Message: text})
+		_, s := h.deliver(h.task(0))
+		if s.Outcome != scanworker.OutcomeFailed || !strings.HasSuffix(s.Reason.Error(), want) {
+			t.Errorf("%s: %s: %v, want %s", text, s.Outcome, s.Reason, want)
+		}
+	}
+}
+
 // issue-row: 25
 func TestARowThatCannotBeReadIsLeftOutOrFailsTheScan(t *testing.T) {
 	for _, skip := range []bool{true, false} {
