@@ -106,7 +106,7 @@ type mappingDoc struct {
 	RowKey       expr          `key:"rowKey" need:"y" doc:"the row's key"`
 	Timestamp    expr          `key:"timestamp" doc:"the time of the cells; absent: the message's publish time, to the millisecond"`
 	Dedupe       text          `key:"dedupe" default:"none" one:"none|window|marker" doc:"how a second delivery is recognised"`
-	DedupeID     expr          `key:"dedupeId" doc:"what is the same in a second delivery; absent: message.id"`
+	DedupeID     expr          `key:"dedupeId" doc:"what is the same in a second delivery, and tells the contributions to one row apart; absent: the message's id and the record's place in it"`
 	MarkerFamily text          `key:"markerFamily" doc:"the family of the markers, with dedupe: marker"`
 	Mutations    []mutationDoc `key:"mutations" need:"y" min:"1" doc:"one row, applied atomically, in this order"`
 }

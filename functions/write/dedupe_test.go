@@ -308,3 +308,14 @@ func TestAnEventThatFailsHalfWayCountsOnce(t *testing.T) {
 		}
 	}
 }
+
+// sums reads the sums of the counters.
+func (w *world) sums() map[string]int64 {
+	out := map[string]int64{}
+	for key, row := range w.read("counters") {
+		if sum := row["totals:sum"]; sum != "" {
+			out[key] = int64(binary.BigEndian.Uint64([]byte(sum)))
+		}
+	}
+	return out
+}

@@ -33,6 +33,7 @@ type server struct {
 	mutateRows func(*bigtablepb.MutateRowsRequest, grpc.ServerStreamingServer[bigtablepb.MutateRowsResponse]) error
 	check      func(context.Context, *bigtablepb.CheckAndMutateRowRequest) (*bigtablepb.CheckAndMutateRowResponse, error)
 	partitions func(*bigtablepb.GenerateInitialChangeStreamPartitionsRequest, bigtablepb.Bigtable_GenerateInitialChangeStreamPartitionsServer) error
+	rows       func(*bigtablepb.ReadRowsRequest, bigtablepb.Bigtable_ReadRowsServer) error
 	changes    func(*bigtablepb.ReadChangeStreamRequest, bigtablepb.Bigtable_ReadChangeStreamServer) error
 }
 

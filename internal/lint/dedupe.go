@@ -141,7 +141,7 @@ func (c *checker) newIDs(m *mapping.Static) {
 	const why = "a message from %s-undelivered, and one that its publisher sends again, has another id"
 	if m.Source.Dedupe != pipeline.DedupeNone && m.DedupeID == nil {
 		c.add(Warning, RuleID, m.Source.Pos, placeOf(m, "dedupe"),
-			"the default dedupeId is message.id: "+why+", and is then applied again: name a field that identifies the event, as in dedupeId: event.id", c.p.Name)
+			"the default dedupeId is the message's id and the record's place in it: "+why+", and is then applied again: name a field that identifies the event, as in dedupeId: event.id", c.p.Name)
 	}
 	for _, p := range m.All {
 		if p.Uses(messageID) {

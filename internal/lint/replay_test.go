@@ -139,7 +139,7 @@ func replayCases() []replayCase {
 				"note profile dedupe: marker needs single-cluster routing and single-row transactions in application profile ingest"},
 		{"the default dedupeId", "format: json", hourly + "\n      dedupe: marker\n      markerFamily: seen", add, ByMarker,
 			"note marker dedupe: one row takes about a million events while their markers live\n" +
-				"warning message-id dedupe: the default dedupeId is message.id: a message from orders-undelivered, and one that its publisher sends again, has another id, and is then applied again: name a field that identifies the event, as in dedupeId: event.id\n" +
+				"warning message-id dedupe: the default dedupeId is the message's id and the record's place in it: a message from orders-undelivered, and one that its publisher sends again, has another id, and is then applied again: name a field that identifies the event, as in dedupeId: event.id\n" +
 				"note profile dedupe: marker needs single-cluster routing and single-row transactions in application profile ingest"},
 		{"message.id in a cell", "format: json", "", `- set: {cf: {status: '"id " + message.id'}}`, NoOp,
 			"warning message-id mutations[0].set.cf.status: reads message.id: a message from orders-undelivered, and one that its publisher sends again, has another id, so that btf replay refuses it without --new-ids"},
