@@ -60,14 +60,15 @@ func (p *Program) Rounds() bool { return rounds(p.root()) }
 // rounding lists functions that take different values for one.
 var rounding = map[string]bool{
 	operators.Divide: true, operators.Modulo: true, "bucket": true, "utcDate": true,
-	"substring": true, "charAt": true, "split": true, "replace": true, "size": true, "find": true, "findAll": true,
+	"substring": true, "charAt": true, "split": true, "size": true, "find": true, "findAll": true,
 	"getFullYear": true, "getMonth": true, "getDate": true, "getDayOfMonth": true, "getDayOfWeek": true, "getDayOfYear": true,
 	"getHours": true, "getMinutes": true, "getSeconds": true, "getMilliseconds": true,
 	"math.floor": true, "math.ceil": true, "math.round": true, "math.trunc": true, "math.bitShiftRight": true, "math.bitAnd": true,
 }
 
-// clock is fixed text that completes a time: the rest of a day or of an hour.
-var clock = regexp.MustCompile(`^T?\d\d:|^:\d\d`)
+// clock is fixed text that completes a time: the rest of a day or of an hour. Seconds
+// alone complete what many sources do not have.
+var clock = regexp.MustCompile(`^T\d\d:|^\d\d:|^:\d\d:\d\d`)
 
 func rounds(e ast.Expr) bool {
 	var parts []ast.Expr
