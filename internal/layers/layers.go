@@ -43,10 +43,10 @@ var house = map[string][]string{
 	"internal/sink/gcs":      {"internal/sink", "internal/relay", "internal/cell", "internal/retry"},
 	"internal/sink/parquet":  {"internal/sink", "internal/relay", "internal/cell", "internal/retry"},
 	"internal/sink/avro":     {"internal/sink", "internal/relay", "internal/cell", "internal/retry"},
-	"ledger":                 {"internal/rowrange", "internal/retry"},
+	"ledger":                 {"internal/rowrange", "internal/retry", "internal/changestream"},
 	"ledger/firestore":       {"ledger", "internal/retry"},
 	"ledger/file":            {"ledger"},
-	"ledger/storetest":       {"ledger", "internal/rowrange"},
+	"ledger/storetest":       {"ledger", "internal/rowrange", "internal/changestream"},
 
 	// Functions never import each other.
 	"functions/write": {"internal/push", "internal/record", "internal/mapping", "internal/writer", "internal/btrpc", "internal/deadletter",

@@ -34,6 +34,13 @@ func runLedger(t *testing.T, open func(t *testing.T) ledger.Store) {
 		"only its holder moves a lease's clock":               holdersClock,
 		"a document is deleted once, whatever reply is lost":  lostDelete,
 		"a permanent document outlives the retention":         permanentDocument,
+		"a partition splits, merges and moves":                closes,
+		"a holder of an earlier incarnation changes nothing":  pausedHolder,
+		"of parents that close at once the last opens":        merging,
+		"a partition closes into hundreds":                    manySuccessors,
+		"a lost reply to a close loses no key":                lostClose,
+		"a recovery is void when a parent has closed":         recoveries,
+		"a completed range is not missing":                    completedRange,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
 	}
