@@ -16,9 +16,8 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/examples"
-	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
@@ -140,7 +139,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return fmt.Errorf("making a directory for the ledger: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	place := ledger.Location{Path: filepath.Join(dir, "ledger.db")}.String()
+	place := ledger.Location{Path: filepath.Join(dir, "ledger.db")}
 
 	running, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
@@ -170,17 +169,17 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return errors.Join(differences, scanned)
 }
 
-func (d *demo) options(f *flights, place string) localOptions {
+func (d *demo) options(f *flights, place ledger.Location) localOptions {
 	d.scanning.done = make(chan task.ScanDone, 1)
 	logger := slog.New(telemetry.NewHandler(d.stderr, slog.LevelWarn, ""))
 	return localOptions{
 		logger: logger, records: logger, workers: demoWorkers,
 		tablets: map[string][]string{f.Pipeline.Tables[0].ID: cutKeys(f.rows, demoTablets)},
 		openLedger: func(ctx context.Context) (*ledger.Ledger, error) {
-			l, _, err := scans.OpenLedger(ctx, place, f.Pipeline.Name, ledger.Options{})
+			l, _, err := assemble.OpenLedger(ctx, place, f.Pipeline.Name, ledger.Options{})
 			return l, err
 		},
-		wrote: d.totals.add, planned: func(context.Context, scanplanner.Summary) {},
+		wrote:   d.totals.add,
 		scanned: d.scanning.add, finished: d.scanning.finish,
 	}
 }
@@ -231,7 +230,7 @@ func (d *demo) tell() error {
 
 // holdOpen says how to reach the parts, the pipeline file among them, and waits for an
 // interrupt.
-func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, dir, place string) error {
+func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, dir string, place ledger.Location) error {
 	file := filepath.Join(dir, "pipeline.yaml")
 	if err := os.WriteFile(file, f.text, 0o600); err != nil {
 		return fmt.Errorf("writing the demo's pipeline file: %w", err)
@@ -243,7 +242,7 @@ func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, dir, place st
 		"  cbt -project demo -instance demo read flights count=3\n"+
 		"  btf status -f %[5]s --all\n"+
 		"  btf scan -f %[5]s %[6]s --to -\n"+
-		"Ctrl-C ends it\n", l.bigtable, l.cloud.Addr(), localProject, place, shellQuoted(file), f.Pipeline.Scans[0].Name)
+		"Ctrl-C ends it\n", l.bigtable, l.cloud.Addr(), localProject, place.String(), shellQuoted(file), f.Pipeline.Scans[0].Name)
 	<-ctx.Done()
 	return nil
 }

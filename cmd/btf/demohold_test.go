@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -50,9 +51,7 @@ func TestAHeldDemoCanBeLookedAtFromAnyDirectory(t *testing.T) {
 	waitForText(t, &stderr, regexp.MustCompile(`(Ctrl-C ends it\n)`), done)
 
 	var status output
-	report := statusReport{file: file, all: true, now: time.Now, get: func(name string) string {
-		return map[string]string{"LEDGER": place}[name]
-	}}
+	report := statusReport{file: file, all: true, now: time.Now, env: assemble.Env{Ledger: ledger.Location{Path: strings.TrimPrefix(place, "file:")}}}
 	if err := report.run(ctx, &status); err != nil || !strings.Contains(status.String(), "done, 12 of 12 splits done") {
 		t.Errorf("status says %q, %v", &status, err)
 	}

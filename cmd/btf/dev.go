@@ -13,11 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-func devCommand() *cobra.Command {
+func devCommand(env assemble.Env) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "dev -f FILE",
@@ -30,7 +31,7 @@ func devCommand() *cobra.Command {
 			"ends, and with it the ledger, which is one of its own (.btf/PIPELINE.dev.db).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := &dev{file: file, stdout: cmd.OutOrStdout(), tell: &teller{out: cmd.ErrOrStderr()}, clock: systemClock()}
+			d := &dev{env: env, file: file, stdout: cmd.OutOrStdout(), tell: &teller{out: cmd.ErrOrStderr()}, clock: systemClock()}
 			return d.run(cmd.Context())
 		},
 	}
@@ -43,6 +44,7 @@ func devCommand() *cobra.Command {
 
 // dev is a pipeline that runs while its file is edited.
 type dev struct {
+	env      assemble.Env
 	file     string
 	stdout   io.Writer
 	tell     *teller
@@ -96,7 +98,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 
 // load loads a text of the file and tells of its warnings.
 func (d *dev) load(text []byte) (*lint.Loaded, error) {
-	loaded, findings := loadPipeline(d.file, text)
+	loaded, findings := loadPipeline(d.env, d.file, text)
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}

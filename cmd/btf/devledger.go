@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -21,7 +21,7 @@ import (
 // holds the lock of a file beside it, which a process that is killed gives up too.
 type devLedger struct {
 	*ledger.Ledger
-	place string // for LEDGER
+	place ledger.Location // for LEDGER
 	path  string
 	lock  *bbolt.DB
 }
@@ -55,8 +55,8 @@ func createDevLedger(ctx context.Context, pipelineName string) (_ *devLedger, er
 	if err := removeFile(d.path); err != nil { // a dev that was killed has left it
 		return nil, errors.Join(err, d.lock.Close())
 	}
-	d.place = ledger.Location{Path: d.path}.String()
-	if d.Ledger, _, err = scans.OpenLedger(ctx, d.place, pipelineName, ledger.Options{}); err != nil {
+	d.place = ledger.Location{Path: d.path}
+	if d.Ledger, _, err = assemble.OpenLedger(ctx, d.place, pipelineName, ledger.Options{}); err != nil {
 		return nil, errors.Join(err, d.lock.Close())
 	}
 	return d, nil
@@ -71,24 +71,25 @@ func removeFile(path string) error {
 	return nil
 }
 
-// runningDev says where the ledger of a dev is that runs in this directory now; empty
-// where none does.
-func runningDev(pipelineName string) (place string, err error) {
+// runningDev says where the ledger of a dev is that runs in this directory now; the zero
+// location if none does.
+func runningDev(pipelineName string) (place ledger.Location, err error) {
+	var none ledger.Location
 	path, err := devLedgerPath(pipelineName)
 	if err != nil {
-		return "", err
+		return none, err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return none, nil
 	}
 	lock, err := bbolt.Open(path+".lock", 0o600, &bbolt.Options{Timeout: time.Nanosecond, ReadOnly: true})
 	switch {
 	case err == nil:
-		return "", lock.Close() // killed: what it has left is about nothing
+		return none, lock.Close() // killed: what it has left is about nothing
 	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
+		return none, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return ledger.Location{Path: path}.String(), nil
+		return ledger.Location{Path: path}, nil
 	}
-	return "", fmt.Errorf("looking for a btf dev: %w", err)
+	return none, fmt.Errorf("looking for a btf dev: %w", err)
 }

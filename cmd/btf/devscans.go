@@ -47,7 +47,7 @@ func (d *dev) tellScans(p *pipeline.Pipeline) error {
 	first := d.told == nil
 	if first {
 		d.told = map[string]string{}
-		out.printf("export LEDGER=%s\n", d.ledger.place)
+		out.printf("export LEDGER=%s\n", d.ledger.place.String())
 	}
 	for _, s := range p.Scans {
 		text := describeScan(s)

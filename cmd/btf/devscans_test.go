@@ -18,9 +18,11 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // scansOnly is a file with one scan to a topic and one to the log.
@@ -147,12 +149,13 @@ func TestDevPrintsTheRecordsOfASinkLog(t *testing.T) {
 }
 
 // shell is the environment of another shell, in which what dev has printed was sourced.
-func (d *developing) shell() func(string) string {
+func (d *developing) shell() assemble.Env {
+	d.t.Helper()
 	env := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^export (\w+)=(.+)$`).FindAllStringSubmatch(d.stdout.String(), -1) {
 		env[m[1]] = m[2]
 	}
-	return func(name string) string { return env[name] }
+	return readEnv(d.t, env)
 }
 
 func TestScanAndStatusWorkBesideDev(t *testing.T) {
@@ -161,15 +164,13 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 	id := d.ask(`{"scan": "ids"}`)
 	d.said(`(is done: 1 row)`)
 	var stdout, stderr output
-	s := scanner{file: "orders.yaml", name: "ids", to: "-", workers: 2, stdout: &stdout, stderr: &stderr, get: d.shell()}
+	s := scanner{file: "orders.yaml", name: "ids", to: "-", workers: 2, stdout: &stdout, stderr: &stderr, env: d.shell()}
 	if err := s.run(t.Context()); err != nil || stdout.String() != "{\"id\":\"a\",\"status\":\"PAID\"}\n" {
 		t.Errorf("%v, %q\n%s", err, &stdout, &stderr)
 	}
-	for name, get := range map[string]func(string) string{
-		"with the variables": d.shell(), "without them": func(string) string { return "" },
-	} {
+	for name, env := range map[string]assemble.Env{"with the variables": d.shell(), "without them": {}} {
 		var out output
-		status := statusReport{file: "orders.yaml", get: get, now: time.Now}
+		status := statusReport{file: "orders.yaml", env: env, now: time.Now}
 		if err := status.run(t.Context(), &out); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +182,7 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 	}
 	d.end()
 	var out output
-	status := statusReport{file: "orders.yaml", get: func(string) string { return "" }, now: time.Now}
+	status := statusReport{file: "orders.yaml", now: time.Now}
 	if err := status.run(t.Context(), &out); err != nil || strings.Contains(out.String(), id) {
 		t.Errorf("after dev has ended, status says %q, %v", &out, err)
 	}
@@ -208,7 +209,7 @@ func TestDevBeginsWithALedgerOfItsOwn(t *testing.T) {
 	if err := os.WriteFile(path, left, 0o600); err != nil { // as a dev that is killed leaves it
 		t.Fatal(err)
 	}
-	if place, err := runningDev("orders"); place != "" || err != nil {
+	if place, err := runningDev("orders"); place != (ledger.Location{}) || err != nil {
 		t.Errorf("none runs, and its ledger is said to be %q, %v", place, err)
 	}
 	again := &developing{t: t, done: make(chan error, 1)}

@@ -11,6 +11,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 )
@@ -124,7 +125,7 @@ func TestDevTellsWhyAScanToATopicThatIsNotThereDoesNotEnd(t *testing.T) {
 func TestDevDeliversAsDeployed(t *testing.T) {
 	in(t, map[string]string{"orders.yaml": withValue("event.status") + withScan})
 	d, run := startDevOf(t, withValue("event.status")+withScan, systemClock())
-	loaded, findings := loadPipeline("orders.yaml", []byte(withValue("event.status")+withScan))
+	loaded, findings := loadPipeline(assemble.Env{}, "orders.yaml", []byte(withValue("event.status")+withScan))
 	if loaded == nil {
 		t.Fatal(findings.Err())
 	}

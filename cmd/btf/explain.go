@@ -10,14 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-func explainCommand() *cobra.Command {
-	var e explainer
+func explainCommand(env assemble.Env) *cobra.Command {
+	e := explainer{env: env}
 	cmd := &cobra.Command{
 		Use:   "explain FILE MESSAGE",
 		Short: "Say what a pipeline would do with a message",
@@ -37,6 +38,7 @@ func explainCommand() *cobra.Command {
 }
 
 type explainer struct {
+	env    assemble.Env
 	asTest bool
 	stdin  io.Reader
 	stdout io.Writer
@@ -96,7 +98,7 @@ func (e *explainer) load(file string) (*pipetest.Suite, *pipeline.Pipeline, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the pipeline file: %w", err)
 	}
-	loaded, findings := loadPipeline(file, text)
+	loaded, findings := loadPipeline(e.env, file, text)
 	if loaded == nil {
 		return nil, nil, findings.Err()
 	}

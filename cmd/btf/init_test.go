@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 )
 
@@ -26,7 +27,7 @@ func TestInitWritesTestsThatPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, findings := loadPipeline("orders.yaml", []byte(text))
+	loaded, findings := loadPipeline(assemble.Env{}, "orders.yaml", []byte(text))
 	if loaded == nil {
 		t.Fatal(findings.Err())
 	}

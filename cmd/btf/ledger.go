@@ -7,35 +7,32 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/file"
-	"github.com/bigtable-functions/bigtable-functions/ledger/firestore"
 )
 
-// ledgerVariable names where the ledger is.
-const ledgerVariable = "LEDGER"
-
-// ledgerLocation is what LEDGER names, by default a file below where the command runs.
-func ledgerLocation(pipelineName string, get func(string) string) (ledger.Location, error) {
-	where := get(ledgerVariable)
-	if where == "" {
-		where = "file:.btf/" + pipelineName + ".db"
+// ledgerPlace is where the ledger of a pipeline is: at the place that is named or, if none
+// is, in a file below the directory in which the command runs.
+func ledgerPlace(named ledger.Location, pipelineName string) ledger.Location {
+	if named != (ledger.Location{}) {
+		return named
 	}
-	return ledger.ParseLocation(where)
+	return ledger.Location{Path: filepath.Join(".btf", pipelineName+".db")}
 }
 
 // openLedger opens the ledger, which it makes where there is none: also its directory,
 // where that is the default one. The caller closes it.
-func openLedger(ctx context.Context, pipelineName string, get func(string) string) (*ledger.Ledger, func() error, error) {
-	return withLedger(ctx, pipelineName, get, func(path string) (ledger.Store, error) {
-		if get(ledgerVariable) == "" {
+func openLedger(ctx context.Context, named ledger.Location, pipelineName string) (*ledger.Ledger, func() error, error) {
+	return withLedger(ctx, named, pipelineName, func(path string) (ledger.Store, error) {
+		if named == (ledger.Location{}) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				return nil, fmt.Errorf("creating the ledger's directory: %w; %s=file:PATH names another place for it", err, ledgerVariable)
+				return nil, fmt.Errorf("creating the ledger's directory: %w; %s=file:PATH names another place for it", err, assemble.LedgerVariable)
 			}
 		}
 		store, err := file.Open(ctx, path)
 		if err != nil {
-			return nil, fmt.Errorf("%w; %s=file:PATH names another place for it", err, ledgerVariable)
+			return nil, fmt.Errorf("%w; %s=file:PATH names another place for it", err, assemble.LedgerVariable)
 		}
 		return store, nil
 	})
@@ -43,17 +40,14 @@ func openLedger(ctx context.Context, pipelineName string, get func(string) strin
 
 // readLedger opens the ledger to look at it. Where there is none the error is
 // fs.ErrNotExist, and there is none afterwards.
-func readLedger(ctx context.Context, pipelineName string, get func(string) string) (*ledger.Ledger, func() error, error) {
-	return withLedger(ctx, pipelineName, get, func(path string) (ledger.Store, error) { return file.OpenToRead(ctx, path) })
+func readLedger(ctx context.Context, named ledger.Location, pipelineName string) (*ledger.Ledger, func() error, error) {
+	return withLedger(ctx, named, pipelineName, func(path string) (ledger.Store, error) { return file.OpenToRead(ctx, path) })
 }
 
-func withLedger(ctx context.Context, pipelineName string, get func(string) string, openFile func(path string) (ledger.Store, error)) (
+func withLedger(ctx context.Context, named ledger.Location, pipelineName string, openFile func(path string) (ledger.Store, error)) (
 	*ledger.Ledger, func() error, error,
 ) {
-	location, err := ledgerLocation(pipelineName, get)
-	if err != nil {
-		return nil, nil, err
-	}
+	location := ledgerPlace(named, pipelineName)
 	if location.Path != "" {
 		store, err := openFile(location.Path)
 		if err != nil {
@@ -61,23 +55,20 @@ func withLedger(ctx context.Context, pipelineName string, get func(string) strin
 		}
 		return ledger.New(store, pipelineName, ledger.Options{}), func() error { return nil }, nil
 	}
-	store, err := firestore.Open(context.WithoutCancel(ctx), location.Project, location.Database)
+	l, closer, err := assemble.OpenLedger(ctx, location, pipelineName, ledger.Options{})
 	if err != nil {
-		return nil, nil, unconnected(err, "FIRESTORE_EMULATOR_HOST")
+		return nil, nil, unconnected(err, assemble.FirestoreEmulatorVariable)
 	}
-	return ledger.New(store, pipelineName, ledger.Options{}), store.Close, nil
+	return l, closer, nil
 }
 
 // awaitLedger makes the first of several calls to a ledger, which may not answer.
-func awaitLedger(ctx context.Context, p patience, out io.Writer, pipelineName string, get func(string) string, call func(context.Context) error) error {
-	location, err := ledgerLocation(pipelineName, get)
-	if err != nil {
-		return err
-	}
+func awaitLedger(ctx context.Context, p patience, out io.Writer, named ledger.Location, pipelineName string, call func(context.Context) error) error {
+	location := ledgerPlace(named, pipelineName)
 	if p == (patience{}) {
 		p = forLedgers
 	}
-	hint := ledgerVariable + ", the network and FIRESTORE_EMULATOR_HOST"
+	hint := assemble.LedgerVariable + ", the network and " + assemble.FirestoreEmulatorVariable
 	if location.Path != "" {
 		hint = "what else has that file open"
 	}

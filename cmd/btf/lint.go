@@ -9,12 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-func lintCommand() *cobra.Command {
-	var l linter
+func lintCommand(env assemble.Env) *cobra.Command {
+	l := linter{env: env}
 	cmd := &cobra.Command{
 		Use:   "lint FILE…",
 		Short: "Check pipeline files and say what a second delivery does to each mapping's rows",
@@ -33,7 +34,10 @@ func lintCommand() *cobra.Command {
 	return cmd
 }
 
-type linter struct{ json, grants, resources bool }
+type linter struct {
+	env                     assemble.Env
+	json, grants, resources bool
+}
 
 // linted is what --json prints of a file. Its fields are a contract.
 type linted struct {
@@ -78,7 +82,7 @@ func (l *linter) run(files []string, stdout io.Writer) error {
 	all := make([]linted, len(files))
 	faulty, faults := 0, 0
 	for i, file := range files {
-		all[i] = lintFile(file)
+		all[i] = l.file(file)
 		if n := all[i].findings.Count(lint.Error); n > 0 {
 			faulty++
 			faults += n
@@ -101,20 +105,18 @@ func plural(n int, what string) string {
 }
 
 // loadPipeline reads a pipeline file as a deployment would.
-func loadPipeline(file string, data []byte) (*lint.Loaded, lint.Findings) {
-	return lint.Load(data, pipeline.Options{
-		File: file, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
-	})
+func loadPipeline(env assemble.Env, file string, data []byte) (*lint.Loaded, lint.Findings) {
+	return lint.Load(data, env.PipelineOptions(file))
 }
 
-func lintFile(file string) linted {
+func (l *linter) file(file string) linted {
 	out := linted{File: file, Findings: []findingJSON{}}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		out.findings = lint.Findings{{Severity: lint.Error, Rule: lint.RuleParse, Pos: pipeline.Pos{File: file, Line: 1, Column: 1}, Message: err.Error()}}
 	} else {
 		var loaded *lint.Loaded
-		if loaded, out.findings = loadPipeline(file, data); loaded != nil {
+		if loaded, out.findings = loadPipeline(l.env, file, data); loaded != nil {
 			out.Pipeline, out.replays = loaded.Pipeline.Name, loaded.Report.Replays
 			out.Grants, out.Resources = loaded.Report.Grants, &loaded.Report.Resources
 		}

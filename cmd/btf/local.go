@@ -15,7 +15,6 @@ import (
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
-	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -34,7 +33,7 @@ type localOptions struct {
 	logger *slog.Logger
 	// records is what the scans' sink log writes to.
 	records *slog.Logger
-	// openLedger is asked once, when a file has scans.
+	// openLedger is called once, when a file has scans.
 	openLedger func(context.Context) (*ledger.Ledger, error)
 	// tablets says at which keys a table is cut when it is made, by the table's id.
 	tablets map[string][]string
@@ -44,7 +43,7 @@ type localOptions struct {
 	// endless: what was published is not kept.
 	endless bool
 
-	// Told of each delivery, and of each scan that is finished.
+	// Told of each delivery, and of each scan that is finished. planned may be nil.
 	wrote    func(context.Context, write.Summary)
 	planned  func(context.Context, scanplanner.Summary)
 	scanned  func(worker int, s scanworker.Summary)
@@ -59,7 +58,6 @@ type local struct {
 	emulator *emulator.Emulator
 	cloud    *localcloud.Cloud
 	client   *pubsub.Client
-	letters  *deadletter.Publisher
 	ledger   *ledger.Ledger // nil until a file has scans
 
 	services map[string]*service                 // by the service's id
@@ -81,7 +79,7 @@ func startLocal(ctx context.Context, loaded *lint.Loaded, o localOptions) (_ *lo
 	if err := l.startBigtable(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.startPubSub(ctx, loaded.Pipeline.Name); err != nil {
+	if err := l.startPubSub(ctx); err != nil {
 		return nil, err
 	}
 	return l, l.deploy(ctx, loaded)
@@ -137,7 +135,7 @@ func listen(ctx context.Context) (net.Listener, error) {
 }
 
 // startPubSub starts Pub/Sub, and what the functions publish through.
-func (l *local) startPubSub(ctx context.Context, pipelineName string) error {
+func (l *local) startPubSub(ctx context.Context) error {
 	var err error
 	if l.cloud, err = localcloud.New(localcloud.Options{Project: localProject, Forget: l.endless, Logger: l.logger}); err != nil {
 		return err
@@ -147,7 +145,5 @@ func (l *local) startPubSub(ctx context.Context, pipelineName string) error {
 		return err
 	}
 	l.onClose(l.client.Close)
-	l.letters = deadletter.NewPublisher(l.client.Publisher(pipelineName + "-dead-letter"))
-	l.onClose(l.letters.Close)
 	return nil
 }

@@ -8,12 +8,11 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
-	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // deploy makes what p needs and is not there yet, and serves deliveries by p from now
@@ -50,7 +49,7 @@ func closeReleases(releases map[lint.Principal]release) error {
 	return errors.Join(errs...)
 }
 
-// build makes a version of each function that the file has work for. After an error it
+// build makes a version of each function for which the file has work. After an error it
 // has closed what it made.
 func (l *local) build(ctx context.Context, loaded *lint.Loaded) (map[lint.Principal]release, error) {
 	p := loaded.Pipeline
@@ -58,89 +57,69 @@ func (l *local) build(ctx context.Context, loaded *lint.Loaded) (map[lint.Princi
 	if err != nil {
 		return nil, err
 	}
-	releases := map[lint.Principal]release{}
-	if p.Write != nil {
-		if releases[lint.Write], err = l.buildWrite(loaded, dialer); err != nil {
-			return nil, err
-		}
+	cfg := assemble.Config{
+		Pipeline: p, Compiled: loaded.Write, Dialer: dialer,
+		PubSub: func(context.Context) (*pubsub.Client, error) { return l.client, nil },
+		Ledger: func(context.Context) (*ledger.Ledger, error) { return l.ledgerOnce(ctx) },
+		Holder: holder(), Logger: l.logger, Records: l.records, Now: time.Now, CloseTime: closeTimeout,
+		Reports: assemble.Reports{Write: l.wrote, ScanPlanner: l.planned},
 	}
-	if len(p.Scans) > 0 {
-		if err := l.buildScans(ctx, p, dialer, releases); err != nil {
+	releases := map[lint.Principal]release{}
+	for _, b := range assemble.Builders() {
+		if !b.Wanted(p) {
+			continue
+		}
+		if releases[b.Name], err = l.release(b, cfg); err != nil {
+			delete(releases, b.Name)
 			return nil, errors.Join(err, closeReleases(releases))
 		}
 	}
 	return releases, nil
 }
 
-func (l *local) buildWrite(loaded *lint.Loaded, dialer *btrpc.Dialer) (release, error) {
-	w, err := write.NewWriter(loaded.Pipeline, dialer, l.logger)
-	if err != nil {
-		return release{}, err
-	}
-	end := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		return w.Close(ctx)
-	}
-	handler, err := write.New(write.Config{
-		Pipeline: loaded.Pipeline, Compiled: loaded.Write, Writer: w, DeadLetters: l.letters, Budget: write.Budget,
-		Logger: l.logger, Now: time.Now, Report: l.wrote,
-	})
-	if err != nil {
-		return release{}, errors.Join(err, end())
-	}
-	return release{handler: handler, close: end}, nil
-}
-
-// buildScans adds planner and worker.
-func (l *local) buildScans(ctx context.Context, p *pipeline.Pipeline, dialer *btrpc.Dialer, to map[lint.Principal]release) error {
+// ledgerOnce opens the ledger when a function first needs it.
+func (l *local) ledgerOnce(ctx context.Context) (*ledger.Ledger, error) {
 	if l.ledger == nil {
 		var err error
 		if l.ledger, err = l.openLedger(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	cfg := scans.Config{
-		Pipeline: p, Ledger: l.ledger, Dialer: dialer, Records: l.records, Logger: l.logger,
-		PubSub: func(context.Context) (*pubsub.Client, error) { return l.client, nil },
-	}
-	planner, err := scans.NewPlanner(cfg, l.planned)
-	if err != nil {
-		return err
-	}
-	to[lint.ScanPlanner] = release{handler: planner, close: planner.Close}
-	workers, err := l.buildWorkers(cfg)
-	if err != nil {
-		return err
-	}
-	to[lint.ScanWorker] = workers
-	return nil
+	return l.ledger, nil
 }
 
-// buildWorkers builds the instances of scan-worker.
-func (l *local) buildWorkers(cfg scans.Config) (release, error) {
-	stopping, stop := context.WithCancel(context.Background())
-	var closers []func() error
-	closeWorkers := func() error {
-		stop()
+// release builds one version of a function, with as many instances as it is to have.
+func (l *local) release(b assemble.Builder, cfg assemble.Config) (release, error) {
+	if b.Name != lint.ScanWorker || l.workers == 0 {
+		return l.instances(b, cfg, 1)
+	}
+	return l.instances(b, cfg, l.workers)
+}
+
+func (l *local) instances(b assemble.Builder, cfg assemble.Config, n int) (release, error) {
+	out := release{}
+	cfg.Stopping, out.stop = context.WithCancel(context.Background())
+	var built []*assemble.Function
+	out.close = func() error {
+		out.stop()
 		var errs []error
-		for _, c := range closers {
-			errs = append(errs, c())
+		for _, f := range built {
+			errs = append(errs, f.Close())
 		}
 		return errors.Join(errs...)
 	}
-	instances := make(pool, max(1, l.workers))
-	for i := range cap(instances) {
-		w, err := scans.NewWorker(stopping, cfg, holder(), func(_ context.Context, s scanworker.Summary) { l.scanned(i, s) })
+	free := make(pool, n)
+	for i := range n {
+		cfg.Reports.ScanWorker = func(_ context.Context, s scanworker.Summary) { l.scanned(i, s) }
+		f, err := b.Build(cfg)
 		if err != nil {
-			return release{}, errors.Join(err, closeWorkers())
+			return release{}, errors.Join(err, out.close())
 		}
-		closers = append(closers, w.Close)
-		instances <- w
+		built = append(built, f)
+		free <- f
 	}
-	out := release{handler: instances, stop: stop, close: closeWorkers}
-	if l.workers == 0 {
-		out.handler = <-instances
+	if out.handler = free; b.Name != lint.ScanWorker || l.workers == 0 {
+		out.handler = built[0] // for any number of requests at once
 	}
 	return out, nil
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 )
 
 func main() {
@@ -37,11 +39,13 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	}
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
+	env, wrong := assemble.ReadEnv(os.Getenv)
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return wrong }
 	cmd.AddCommand(demoCommand(), emulatorCommand())
-	cmd.AddCommand(initCommand(), lintCommand(), devCommand())
-	cmd.AddCommand(testCommand(), explainCommand())
-	cmd.AddCommand(scanCommand(), statusCommand())
-	cmd.AddCommand(replayCommand())
+	cmd.AddCommand(initCommand(), lintCommand(env), devCommand(env))
+	cmd.AddCommand(testCommand(env), explainCommand(env))
+	cmd.AddCommand(scanCommand(env), statusCommand(env))
+	cmd.AddCommand(replayCommand(env))
 	return cmd
 }
 

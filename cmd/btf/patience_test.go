@@ -91,7 +91,7 @@ func TestALedgerThatCannotBeReachedEndsTheCommandAndOffersNothing(t *testing.T) 
 		t.Errorf("left %q, %v", left, err)
 	}
 	var stdout, stderr bytes.Buffer
-	r := statusReport{file: s.file, get: func(name string) string { return s.env[name] }, now: time.Now, stderr: &stderr, patience: soon}
+	r := statusReport{file: s.file, env: s.environment(), now: time.Now, stderr: &stderr, patience: soon}
 	if err := r.run(t.Context(), &stdout); err == nil || !strings.Contains(err.Error(), "has not answered") || !strings.Contains(stderr.String(), "waiting for") {
 		t.Errorf("status: %v\n%s", err, stderr.String())
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
-	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -35,8 +35,8 @@ const (
 	replayErrors = 20
 )
 
-func replayCommand() *cobra.Command {
-	var r replay
+func replayCommand(env assemble.Env) *cobra.Command {
+	r := replay{env: env}
 	cmd := &cobra.Command{
 		Use:   "replay -f FILE",
 		Short: "Apply dead letters and undelivered messages as they were meant",
@@ -64,6 +64,7 @@ func replayCommand() *cobra.Command {
 }
 
 type replay struct {
+	env                           assemble.Env
 	file, table, errorText, since string
 	dryRun, newIDs                bool
 	stdout, stderr                io.Writer
@@ -94,7 +95,12 @@ func (r *replay) run(ctx context.Context) (err error) {
 	if r.reader, err = write.NewReplayer(p, mapping.ServiceLimits(), r.newIDs); err != nil {
 		return err
 	}
-	dialer, err := r.connect(p)
+	services, err := assemble.NewServices(assemble.ServicesConfig{Env: r.env, Pipeline: p, UserAgent: "bigtable-functions"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, services.Close()) }()
+	r.writer, err = write.NewWriter(p, services.Dialer, slog.New(telemetry.NewHandler(r.stderr, slog.LevelWarn, "")))
 	if err != nil {
 		return err
 	}
@@ -103,17 +109,11 @@ func (r *replay) run(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, r.writer.Close(ctx))
 	}()
-	project := cmp.Or(os.Getenv("PUBSUB_PROJECT"), os.Getenv("BIGTABLE_PROJECT"), p.Tables[0].Project)
-	credentials, err := dialer.Credentials(pubSubEmulator, os.Getenv(pubSubEmulator))
+	client, err := services.PubSub(ctx)
 	if err != nil {
 		return err
 	}
-	client, err := pubsub.NewClient(ctx, project, credentials...)
-	if err != nil {
-		return fmt.Errorf("connecting to Pub/Sub: %w", err)
-	}
-	defer client.Close()
-	if err := r.drain(ctx, client, project, p.Name); err != nil {
+	if err := r.drain(ctx, client, r.env.TopicsProject(p), p.Name); err != nil {
 		return err
 	}
 	return r.tell()
@@ -124,9 +124,7 @@ func (r *replay) load() (*pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the pipeline file: %w", err)
 	}
-	p, err := pipeline.Parse(text, pipeline.Options{
-		File: r.file, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
-	})
+	p, err := pipeline.Parse(text, r.env.PipelineOptions(r.file))
 	if err != nil {
 		return nil, err
 	}
@@ -136,17 +134,6 @@ func (r *replay) load() (*pipeline.Pipeline, error) {
 	// What was rejected before may well be rejected again: that stops nothing here.
 	p.Write.Limits.ConsecutiveRejections = 0
 	return p, nil
-}
-
-func (r *replay) connect(p *pipeline.Pipeline) (*btrpc.Dialer, error) {
-	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
-		Emulator: os.Getenv(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "bigtable-functions",
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.writer, err = write.NewWriter(p, dialer, slog.New(telemetry.NewHandler(r.stderr, slog.LevelWarn, "")))
-	return dialer, err
 }
 
 // since reads the flag: a time, or a duration before now; zero where it is empty.

@@ -7,19 +7,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/internal/scans"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
-	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -27,8 +24,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-func scanCommand() *cobra.Command {
-	s := scanner{get: os.Getenv}
+func scanCommand(env assemble.Env) *cobra.Command {
+	s := scanner{env: env}
 	cmd := &cobra.Command{
 		Use:   "scan -f FILE NAME",
 		Short: "Run a scan of a pipeline file here: plan it, read its splits in parallel, send its records",
@@ -87,7 +84,7 @@ type scanner struct {
 	overwrite, ids, idsGiven, acceptChanges bool
 	workers                                 int // 0: as many as before, or defaultWorkers
 	stdout, stderr                          io.Writer
-	get                                     func(string) string
+	env                                     assemble.Env
 	patience                                patience // zero: forLedgers
 
 	id     string
@@ -102,11 +99,11 @@ type scanner struct {
 	changed    []string          // what of its definition has changed since it was planned
 	definition map[string]string // as it is now, where it has
 
-	output  *sink.File  // where --to names one
-	lines   *sink.Lines // where --to says so
-	dialer  *btrpc.Dialer
-	probe   func(context.Context) error
-	closers []func() error
+	output   *sink.File  // where --to names one
+	lines    *sink.Lines // where --to says so
+	services *assemble.Services
+	probe    func(context.Context) error
+	closers  []func() error
 }
 
 func (s *scanner) onClose(f func() error) { s.closers = append(s.closers, f) }
@@ -177,7 +174,7 @@ func (s *scanner) request() task.ScanRequest {
 
 // await makes the first of several calls to the ledger.
 func (s *scanner) await(ctx context.Context, p *pipeline.Pipeline, call func(context.Context) error) error {
-	return awaitLedger(ctx, s.patience, s.stderr, p.Name, s.get, call)
+	return awaitLedger(ctx, s.patience, s.stderr, s.env.Ledger, p.Name, call)
 }
 
 func (s *scanner) lineError() error {
@@ -193,11 +190,7 @@ func (s *scanner) open(ctx context.Context, p *pipeline.Pipeline) error {
 	if err := s.openOutput(); err != nil {
 		return err
 	}
-	location, err := ledgerLocation(p.Name, s.get)
-	if err != nil {
-		return err
-	}
-	s.local = location.Path != ""
+	s.local = ledgerPlace(s.env.Ledger, p.Name).Path != ""
 	if err := s.openLedger(ctx, p); err != nil {
 		return err
 	}
@@ -210,7 +203,7 @@ func (s *scanner) open(ctx context.Context, p *pipeline.Pipeline) error {
 
 func (s *scanner) openLedger(ctx context.Context, p *pipeline.Pipeline) error {
 	return s.await(ctx, p, func(ctx context.Context) error {
-		l, closer, err := openLedger(ctx, p.Name, s.get)
+		l, closer, err := openLedger(ctx, s.env.Ledger, p.Name)
 		if err == nil {
 			s.ledger = l
 			s.onClose(closer)
@@ -251,9 +244,17 @@ func (s *scanner) openOutput() error {
 // functions builds planner and worker around a queue that stands for their topics.
 func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQueue, error) {
 	q := newScanQueue(ctx)
-	cfg := scans.Config{
-		Pipeline: only(p, s.name), Ledger: s.ledger, Dialer: s.dialer, PubSub: s.connectPubSub(p), Tasks: q, Done: q,
+	cfg := assemble.Config{
+		Pipeline: only(p, s.name), Dialer: s.services.Dialer, PubSub: s.services.PubSub,
+		Ledger:   func(context.Context) (*ledger.Ledger, error) { return s.ledger, nil },
+		Stopping: q.stopping, Holder: holder(), Now: time.Now, Tasks: q, Done: q,
 		Records: slog.New(telemetry.NewHandler(dataTo(s.stdout), slog.LevelInfo, "")),
+		Reports: assemble.Reports{ScanPlanner: q.planned, ScanWorker: func(ctx context.Context, summary scanworker.Summary) {
+			q.report(ctx, summary)
+			if s.lineError() != nil {
+				q.stop() // no other attempt can write either
+			}
+		}},
 		// That there are more workers than tablets is no news here, and what a policy has
 		// dropped the queue is told.
 		Logger: s.logger(slog.LevelError),
@@ -261,17 +262,12 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 	if s.lines != nil {
 		cfg.Sink = s.lines
 	}
-	planner, err := scans.NewPlanner(cfg, q.planned)
+	planner, err := assemble.ScanPlanner(cfg)
 	if err != nil {
 		return nil, err
 	}
 	s.onClose(planner.Close)
-	worker, err := scans.NewWorker(q.stopping, cfg, holder(), func(ctx context.Context, summary scanworker.Summary) {
-		q.report(ctx, summary)
-		if s.lineError() != nil {
-			q.stop() // no other attempt can write either
-		}
-	})
+	worker, err := assemble.ScanWorker(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -296,36 +292,6 @@ func (s *scanner) logger(level slog.Level) *slog.Logger {
 		}
 		return a
 	}}))
-}
-
-// pubSubEmulator is the variable by which Google's clients find an emulator of Pub/Sub.
-const pubSubEmulator = "PUBSUB_EMULATOR_HOST"
-
-// newPubSub connects to the project of the pipeline's topics, with the credentials with
-// which Bigtable is read.
-func (s *scanner) newPubSub(ctx context.Context, p *pipeline.Pipeline) (*pubsub.Client, error) {
-	credentials, err := s.dialer.Credentials(pubSubEmulator, s.get(pubSubEmulator))
-	if err != nil {
-		return nil, err
-	}
-	return pubsub.NewClient(ctx, pubsubProject(p, s.get), credentials...)
-}
-
-// connectPubSub returns what connects to Pub/Sub once something needs it.
-func (s *scanner) connectPubSub(p *pipeline.Pipeline) func(context.Context) (*pubsub.Client, error) {
-	var client *pubsub.Client
-	s.onClose(func() error {
-		if client == nil {
-			return nil
-		}
-		return client.Close()
-	})
-	return func(ctx context.Context) (_ *pubsub.Client, err error) {
-		if client == nil {
-			client, err = s.newPubSub(context.WithoutCancel(ctx), p)
-		}
-		return client, err
-	}
 }
 
 // work asks for the scan and reads until it is finished, or ctx or the queue ends.
@@ -374,14 +340,4 @@ func (s *scanner) start(before int64) error {
 		fmt.Fprintf(s.stderr, "%s is new: %s that the scan has delivered before are not in it\n", escaped(s.to), plural(int(before), "row"))
 	}
 	return nil
-}
-
-// pubsubProject is the project of the pipeline's topics.
-func pubsubProject(p *pipeline.Pipeline, get func(string) string) string {
-	for _, name := range []string{"PUBSUB_PROJECT", "BIGTABLE_PROJECT"} {
-		if v := get(name); v != "" {
-			return v
-		}
-	}
-	return p.Tables[0].Project
 }

@@ -21,6 +21,7 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc/codes"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -102,13 +103,25 @@ func (s *scanTable) fill(rows int) {
 	}
 }
 
+// environment is what a shell with the table's variables gives to a command.
+func (s *scanTable) environment() assemble.Env { return readEnv(s.t, s.env) }
+
+func readEnv(t testing.TB, variables map[string]string) assemble.Env {
+	t.Helper()
+	env, err := assemble.ReadEnv(func(name string) string { return variables[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return env
+}
+
 // scan runs the command and returns what it says.
 func (s *scanTable) scan(ctx context.Context, c scanner) (stderr string, err error) {
 	var out output
 	if c.file == "" {
 		c.file = s.file
 	}
-	c.stderr, c.get = &out, func(name string) string { return s.env[name] }
+	c.stderr, c.env = &out, s.environment()
 	if c.name == "" {
 		c.name = "ids"
 	}
@@ -122,7 +135,7 @@ func (s *scanTable) scan(ctx context.Context, c scanner) (stderr string, err err
 func (s *scanTable) status() string {
 	s.t.Helper()
 	var out bytes.Buffer
-	r := statusReport{file: s.file, get: func(name string) string { return s.env[name] }, now: time.Now}
+	r := statusReport{file: s.file, env: s.environment(), now: time.Now}
 	if err := r.run(s.t.Context(), &out); err != nil {
 		s.t.Fatal(err)
 	}
@@ -408,7 +421,7 @@ func (s *scanTable) interrupted(out string) (string, *ledger.Ledger) {
 	if err := os.WriteFile(out, first.Bytes(), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	l, _, err := openLedger(s.t.Context(), "orders", func(name string) string { return s.env[name] })
+	l, _, err := openLedger(s.t.Context(), s.environment().Ledger, "orders")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -506,7 +519,7 @@ func TestWhoHoldsASplitIsToldWhileItIsWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stderr := &untilWriter{text: "is leased by elsewhere/12, for 1m", stop: cancel}
-	c := scanner{file: s.file, name: "ids", to: out, resume: id, workers: 2, stderr: stderr, get: func(name string) string { return s.env[name] }}
+	c := scanner{file: s.file, name: "ids", to: out, resume: id, workers: 2, stderr: stderr, env: s.environment()}
 	if err := c.run(ctx); err == nil || !strings.Contains(err.Error(), "stopped; to go on") {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}

@@ -14,7 +14,7 @@ func (s *scanner) runCancel(ctx context.Context) (err error) {
 	if s.to != "" || s.resume != "" || s.ids || s.overwrite || s.acceptChanges || s.workers != 0 {
 		return errors.New("--cancel takes no other flag than --file")
 	}
-	p, err := parseFile(s.file) // what the scan asks for need not compile, nor be there any more
+	p, err := parseFile(s.env, s.file) // what the scan asks for need not compile, nor be there any more
 	if err != nil {
 		return err
 	}

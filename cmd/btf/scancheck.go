@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
@@ -21,7 +22,7 @@ func (s *scanner) check(ctx context.Context) (*pipeline.Pipeline, error) {
 	if err := s.checkFlags(); err != nil {
 		return nil, err
 	}
-	p, err := loadServed(s.file)
+	p, err := loadServed(s.env, s.file)
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +73,12 @@ var (
 
 // loadServed reads a pipeline file as a function does that serves it, for this machine's
 // project and instance.
-func loadServed(name string) (*pipeline.Pipeline, error) {
+func loadServed(env assemble.Env, name string) (*pipeline.Pipeline, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pipeline file: %w", err)
 	}
-	loaded, findings := loadPipeline(name, text)
+	loaded, findings := loadPipeline(env, name, text)
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}
@@ -92,13 +93,12 @@ func hasField(scan *pipeline.Scan, name string) bool {
 // for a service that the scan needs.
 func (s *scanner) connect(p *pipeline.Pipeline, scan *pipeline.Scan) error {
 	var err error
-	s.dialer, err = btrpc.NewDialer(btrpc.DialConfig{
-		Emulator: s.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "btf",
-	})
+	s.services, err = assemble.NewServices(assemble.ServicesConfig{Env: s.env, Pipeline: p, UserAgent: "btf"})
 	if err != nil {
 		return err
 	}
-	conn, err := s.dialer.Data(context.Background())
+	s.onClose(s.services.Close)
+	conn, err := s.services.Dialer.Data(context.Background())
 	if err != nil {
 		return unconnected(err, btrpc.EmulatorVariable)
 	}
@@ -109,11 +109,9 @@ func (s *scanner) connect(p *pipeline.Pipeline, scan *pipeline.Scan) error {
 		return err
 	}
 	if scan.OnFailure == pipeline.PolicyDeadLetter || s.to == "" && scan.To.PubSub != nil {
-		client, err := s.newPubSub(context.Background(), p)
-		if err != nil {
-			return unconnected(fmt.Errorf("connecting to Pub/Sub: %w", err), pubSubEmulator)
+		if _, err := s.services.PubSub(context.Background()); err != nil {
+			return unconnected(err, assemble.PubSubEmulatorVariable)
 		}
-		return client.Close()
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/bbolt"
 	"google.golang.org/grpc/codes"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -26,7 +27,7 @@ import (
 
 func (s *scanTable) cancel(id string) (stderr string, err error) {
 	var out output
-	c := scanner{file: s.file, name: "ids", cancel: id, stderr: &out, get: func(name string) string { return s.env[name] }}
+	c := scanner{file: s.file, name: "ids", cancel: id, stderr: &out, env: s.environment()}
 	err = c.runCancel(s.t.Context())
 	return out.String(), err
 }
@@ -78,7 +79,7 @@ func TestAScanThatIsCancelledWhileItRunsEnds(t *testing.T) {
 			}
 		}
 	}}
-	c := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: stderr, get: func(name string) string { return s.env[name] }}
+	c := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: stderr, env: s.environment()}
 	if err := c.run(t.Context()); err == nil || err.Error() != "scan "+id+" has failed: cancelled" {
 		t.Errorf("%v\n%s", err, stderr.String())
 	}
@@ -216,7 +217,7 @@ func TestWhatIsRememberedOfARunIsTakenWhereNoFlagSaysOtherwise(t *testing.T) {
 		{scanner{to: "-", idsGiven: true}, scanner{to: "-", workers: 7}},
 	} {
 		got := c.given
-		got.file, got.name, got.resume, got.get = s.file, "ids", id, func(name string) string { return s.env[name] }
+		got.file, got.name, got.resume, got.env = s.file, "ids", id, s.environment()
 		if _, err := got.check(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -310,10 +311,9 @@ func TestALedgerThatIsLockedIsToldOf(t *testing.T) {
 	}
 	defer db.Close()
 	short := patience{silent: time.Millisecond, most: 200 * time.Millisecond}
-	get := func(name string) string { return s.env[name] }
 	var said output
-	status := statusReport{file: s.file, get: get, now: time.Now, stderr: &said, patience: short}
-	cancel := scanner{file: s.file, name: "ids", cancel: id, stderr: &said, get: get, patience: short}
+	status := statusReport{file: s.file, env: s.environment(), now: time.Now, stderr: &said, patience: short}
+	cancel := scanner{file: s.file, name: "ids", cancel: id, stderr: &said, env: s.environment(), patience: short}
 	for name, run := range map[string]func() error{
 		"status": func() error { return status.run(t.Context(), &bytes.Buffer{}) },
 		"cancel": func() error { return cancel.runCancel(t.Context()) },
@@ -332,7 +332,7 @@ func TestALedgerThatIsLockedIsToldOf(t *testing.T) {
 // An empty value is a variable of a shell that is not set.
 func TestAnEmptyFlagIsNoFlag(t *testing.T) {
 	for _, flag := range []string{"--cancel", "--resume", "--to"} {
-		cmd := scanCommand()
+		cmd := scanCommand(assemble.Env{})
 		cmd.SilenceUsage, cmd.SilenceErrors = true, true
 		cmd.SetArgs([]string{"-f", filepath.Join(t.TempDir(), "p.yaml"), "ids", flag, ""})
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), flag+" is empty") {

@@ -34,7 +34,7 @@ type known struct {
 func (s *scanner) lookUp(ctx context.Context, p *pipeline.Pipeline, id string) (*known, error) {
 	k := &known{}
 	err := s.await(ctx, p, func(ctx context.Context) error {
-		l, closer, err := readLedger(ctx, p.Name, s.get)
+		l, closer, err := readLedger(ctx, s.env.Ledger, p.Name)
 		if err != nil {
 			return err
 		}

@@ -219,11 +219,11 @@ func TestWhatWasAcceptedIsNotAskedAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := scanner{file: s.file, name: "ids", resume: id, acceptChanges: true, workers: 2,
-		stderr: &untilWriter{text: "is leased by", stop: cancel}, get: func(name string) string { return s.env[name] }}
+		stderr: &untilWriter{text: "is leased by", stop: cancel}, env: s.environment()}
 	if err := c.run(ctx); err == nil || !strings.HasPrefix(err.Error(), "stopped; to go on") {
 		t.Fatal(err)
 	}
-	again := scanner{file: s.file, name: "ids", resume: id, workers: 2, get: func(name string) string { return s.env[name] }}
+	again := scanner{file: s.file, name: "ids", resume: id, workers: 2, env: s.environment()}
 	if _, err := again.check(t.Context()); err != nil {
 		t.Errorf("again: %v", err)
 	}
@@ -292,7 +292,7 @@ func TestAScanThatAnotherProcessFinishesEndsHereToo(t *testing.T) {
 			finish()
 		}
 	}}
-	c := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: stderr, get: func(name string) string { return s.env[name] }}
+	c := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: stderr, env: s.environment()}
 	if err := c.run(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
@@ -310,7 +310,7 @@ func TestStoppingAFinishedScanDoesNotSayHowToGoOn(t *testing.T) {
 	}
 	c := scanner{id: strings.Fields(stderr)[1]}
 	var closer func() error
-	if c.ledger, closer, err = openLedger(t.Context(), "orders", func(name string) string { return s.env[name] }); err != nil {
+	if c.ledger, closer, err = openLedger(t.Context(), s.environment().Ledger, "orders"); err != nil {
 		t.Fatal(err)
 	}
 	defer closer()
@@ -338,7 +338,7 @@ func TestAFinishedScanIsNotResumedIntoAnOutputWithoutIt(t *testing.T) {
 		}
 	}
 	again := ": leave out --resume to scan again"
-	l, closer, err := openLedger(t.Context(), "orders", func(name string) string { return s.env[name] })
+	l, closer, err := openLedger(t.Context(), s.environment().Ledger, "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 		}
 	}
 	var later bytes.Buffer // elsewhere has told of nothing since
-	r := statusReport{file: s.file, get: func(name string) string { return s.env[name] }, now: func() time.Time { return time.Now().Add(ledger.LeaseTime) }}
+	r := statusReport{file: s.file, env: s.environment(), now: func() time.Time { return time.Now().Add(ledger.LeaseTime) }}
 	s.ran(l, id, ledger.Run{To: out, Holder: "elsewhere/12"})
 	if err := r.run(t.Context(), &later); err != nil || !strings.Contains(later.String(), "(ids): stopped, ") {
 		t.Errorf("%v\n%s", err, later.String())
@@ -385,21 +385,19 @@ func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
 	s := newScanTable(t, 400)
 	out, id := s.stoppedBeforeItOverwrites()
-	asked := 0
-	late := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: &output{}, get: func(name string) string {
-		if name == "BIGTABLE_EMULATOR_HOST" { // after the ledger, before the output
-			if asked++; asked == 1 {
-				if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil {
-					t.Errorf("%v\n%s", err, stderr)
-				}
-			}
-		}
-		return s.env[name]
-	}}
-	if err := late.run(t.Context()); err == nil || !strings.Contains(err.Error(), "another process has gone on with it just now: give the command again") {
+	late := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: &output{}, env: s.environment()}
+	defer late.close()
+	p, err := late.check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	if err := late.open(t.Context(), p); err == nil || !strings.Contains(err.Error(), "another process has gone on with it just now: give the command again") {
 		t.Errorf("ended with %v", err)
 	}
-	if asked != 1 || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
+	if !slices.Equal(lines(s.read(out)), ids(0, 400)) {
 		t.Errorf("%d of 400 lines are left", strings.Count(s.read(out), "\n"))
 	}
 }
@@ -442,7 +440,7 @@ func TestAScanWhoseSplitsAreForgottenIsNotResumed(t *testing.T) {
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := openLedger(t.Context(), "orders", func(name string) string { return s.env[name] })
+	l, _, err := openLedger(t.Context(), s.environment().Ledger, "orders")
 	if err != nil {
 		t.Fatal(err)
 	}

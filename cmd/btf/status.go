@@ -14,12 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-func statusCommand() *cobra.Command {
-	s := statusReport{get: os.Getenv, now: time.Now}
+func statusCommand(env assemble.Env) *cobra.Command {
+	s := statusReport{env: env, now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "status -f FILE",
 		Short: "Show the scans of a pipeline and how far their splits are",
@@ -45,30 +46,30 @@ func statusCommand() *cobra.Command {
 type statusReport struct {
 	file     string
 	all      bool
-	get      func(string) string
+	env      assemble.Env
 	now      func() time.Time
 	stderr   io.Writer
 	patience patience // zero: forLedgers
 }
 
 func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
-	p, err := parseFile(s.file)
+	p, err := parseFile(s.env, s.file)
 	if err != nil {
 		return err
 	}
-	dev := ""
-	if s.get(ledgerVariable) == "" {
+	var dev ledger.Location
+	if s.env.Ledger == (ledger.Location{}) {
 		if dev, err = runningDev(p.Name); err != nil {
 			return err
 		}
 	}
-	if dev == "" {
+	if dev == (ledger.Location{}) {
 		return s.scans(ctx, p, stdout)
 	}
 	out := printer{out: stdout}
-	out.printf("of the btf dev that runs here, %s:\n", dev)
+	out.printf("of the btf dev that runs here, %s:\n", dev.String())
 	its := *s
-	its.get = func(string) string { return dev }
+	its.env.Ledger = dev
 	if err := errors.Join(out.err, its.scans(ctx, p, stdout)); err != nil {
 		return err
 	}
@@ -82,8 +83,8 @@ func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout i
 	var scans []*ledger.Scan
 	closer := func() error { return nil }
 	defer func() { err = errors.Join(err, closer()) }()
-	err = awaitLedger(ctx, s.patience, s.stderr, p.Name, s.get, func(ctx context.Context) error {
-		opened, closing, err := readLedger(ctx, p.Name, s.get)
+	err = awaitLedger(ctx, s.patience, s.stderr, s.env.Ledger, p.Name, func(ctx context.Context) error {
+		opened, closing, err := readLedger(ctx, s.env.Ledger, p.Name)
 		if err != nil {
 			return err
 		}
@@ -116,24 +117,18 @@ func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout i
 }
 
 // parseFile reads a pipeline file for its names: what it asks for need not compile.
-func parseFile(name string) (*pipeline.Pipeline, error) {
+func parseFile(env assemble.Env, name string) (*pipeline.Pipeline, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pipeline file: %w", err)
 	}
-	return pipeline.Parse(text, pipeline.Options{
-		File: name, Project: os.Getenv("BIGTABLE_PROJECT"), Instance: os.Getenv("BIGTABLE_INSTANCE"),
-	})
+	return pipeline.Parse(text, env.PipelineOptions(name))
 }
 
 // nothing says that there is no ledger, and where it would be.
 func (s *statusReport) nothing(p *pipeline.Pipeline, stdout io.Writer) error {
-	location, err := ledgerLocation(p.Name, s.get)
-	if err != nil {
-		return err
-	}
 	out := printer{out: stdout}
-	out.printf("nothing of pipeline %s has run yet: there is no ledger %s\n", p.Name, location.String())
+	out.printf("nothing of pipeline %s has run yet: there is no ledger %s\n", p.Name, ledgerPlace(s.env.Ledger, p.Name).String())
 	return out.err
 }
 

@@ -13,12 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 )
 
-func testCommand() *cobra.Command {
-	var t tester
+func testCommand(env assemble.Env) *cobra.Command {
+	t := tester{env: env}
 	cmd := &cobra.Command{
 		Use:   "test FILE…",
 		Short: "Run the tests of pipeline files",
@@ -40,6 +41,7 @@ func testCommand() *cobra.Command {
 }
 
 type tester struct {
+	env    assemble.Env
 	watch  bool
 	stdout io.Writer
 }
@@ -74,7 +76,7 @@ func (t *tester) file(file string) (testCounts, error) {
 
 func (t *tester) text(file string, text []byte) (testCounts, error) {
 	var n testCounts
-	loaded, findings := loadPipeline(file, text)
+	loaded, findings := loadPipeline(t.env, file, text)
 	if loaded == nil {
 		return n, findings.Err()
 	}

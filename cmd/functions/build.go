@@ -5,19 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
 	"google.golang.org/api/option"
 
-	"github.com/bigtable-functions/bigtable-functions/functions/write"
-	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
-	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -25,24 +21,20 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// environment is what the process was started with.
+// environment is what the process was started with. Only tests set the last three.
 type environment struct {
-	logger *slog.Logger
-	get    func(string) string
-	ledger ledger.Options        // zero: as deployed
-	google []option.ClientOption // of clients of Pub/Sub and Firestore; nil: the network
-	certs  http.RoundTripper     // for the keys with which Google signs tokens; nil: the network
+	settings
+	logger        *slog.Logger
+	ledgerOptions ledger.Options
+	google        []option.ClientOption // of clients of Pub/Sub and Firestore
+	certs         http.RoundTripper     // for the keys with which Google signs tokens; nil: the network
 }
-
-// pubSubEmulator is the variable by which Google's clients find an emulator of Pub/Sub.
-const pubSubEmulator = "PUBSUB_EMULATOR_HOST"
 
 // parts are the functions built and what they hold open.
 type parts struct {
 	handlers map[string]http.Handler
 	stopping context.Context // ends when the process is to stop
 	stop     context.CancelFunc
-	meters   *telemetry.Meters
 	closers  []func() error
 }
 
@@ -68,13 +60,12 @@ func (p *parts) closeWithin(d time.Duration) error {
 	}
 }
 
-// build makes the function that target names, or all of them where it is empty.
-func build(target string, env environment) (*parts, error) {
-	makers := map[string]func(*parts, *lint.Loaded, environment) (http.Handler, error){
-		"write": buildWrite, "scan-planner": buildScanPlanner, "scan-worker": buildScanWorker,
-	}
-	if target != "" && makers[target] == nil {
-		return nil, fmt.Errorf("FUNCTION_TARGET=%s names no function; there are: %s", target, strings.Join(slices.Sorted(maps.Keys(makers)), ", "))
+// build makes the function that FUNCTION_TARGET names or, if it names none, every function
+// for which the pipeline has work. If it fails, it has closed what it opened.
+func build(env environment) (_ *parts, err error) {
+	builders, err := named(env.target)
+	if err != nil {
+		return nil, err
 	}
 	loaded, err := loadPipeline(env)
 	if err != nil {
@@ -85,158 +76,105 @@ func build(target string, env environment) (*parts, error) {
 		return nil, err
 	}
 	out := &parts{handlers: map[string]http.Handler{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, out.close())
+		}
+	}()
 	out.stopping, out.stop = context.WithCancel(context.Background())
 	out.closers = append(out.closers, func() error { out.stop(); return nil })
-	if err := out.startMeters(target, loaded.Pipeline, env); err != nil {
+	cfg, err := out.config(loaded, env)
+	if err != nil {
 		return nil, err
 	}
-	for name, maker := range makers {
-		if target != "" && target != name || target == "" && !wanted(loaded.Pipeline, name) {
+	for _, b := range builders {
+		if env.target == "" && !b.Wanted(loaded.Pipeline) {
 			continue
 		}
-		h, err := maker(out, loaded, env)
+		f, err := b.Build(cfg)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("building %s: %w", name, err), out.close())
+			return nil, fmt.Errorf("building %s: %w", b.Name, err)
 		}
-		out.handlers[name] = caller.guard(h)
+		out.closers = append(out.closers, f.Close)
+		out.handlers[string(b.Name)] = caller.guard(f)
+	}
+	if len(out.handlers) == 0 {
+		return nil, errors.New("the pipeline has work for no function: it needs a write section or scans")
 	}
 	return out, nil
 }
 
-// wanted reports whether a pipeline has work for a function. One that has none at all
-// builds write, which says so.
-func wanted(p *pipeline.Pipeline, function string) bool {
-	switch function {
-	case "scan-planner", "scan-worker":
-		return len(p.Scans) > 0
+// named returns the builder of one function, or all of them if target is empty.
+func named(target string) ([]assemble.Builder, error) {
+	all := assemble.Builders()
+	if target == "" {
+		return all, nil
 	}
-	return p.Write != nil || len(p.Scans) == 0
+	var names []string
+	for _, b := range all {
+		if string(b.Name) == target {
+			return []assemble.Builder{b}, nil
+		}
+		names = append(names, string(b.Name))
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("%s=%s names no function; there are: %s", targetVariable, target, strings.Join(names, ", "))
+}
+
+// config opens what the functions share.
+func (p *parts) config(loaded *lint.Loaded, env environment) (assemble.Config, error) {
+	meters, err := p.startMeters(loaded.Pipeline, env)
+	if err != nil {
+		return assemble.Config{}, err
+	}
+	services, err := assemble.NewServices(assemble.ServicesConfig{
+		Env: env.Env, Pipeline: loaded.Pipeline, UserAgent: "bigtable-functions", LedgerOptions: env.ledgerOptions, Google: env.google,
+	})
+	if err != nil {
+		return assemble.Config{}, err
+	}
+	p.closers = append(p.closers, services.Close)
+	return assemble.Config{
+		Pipeline: loaded.Pipeline, Compiled: loaded.Write,
+		Dialer: services.Dialer, PubSub: services.PubSub, Ledger: services.Ledger,
+		Stopping: p.stopping, Holder: env.holder(), Logger: env.logger, Records: env.logger, Now: time.Now,
+		CloseTime: time.Second, Meters: meters, CheckProfiles: true,
+	}, nil
 }
 
 // startMeters sets up the export of metrics, which ends last.
-func (p *parts) startMeters(target string, file *pipeline.Pipeline, env environment) error {
+func (p *parts) startMeters(file *pipeline.Pipeline, env environment) (*telemetry.Meters, error) {
 	service := file.Name
-	if target != "" {
-		service += "-" + target
+	if env.target != "" {
+		service += "-" + env.target
 	}
-	var err error
-	if p.meters, err = telemetry.NewMeters(context.Background(), env.get, service, env.logger); err != nil {
-		return err
+	meters, err := telemetry.NewMeters(context.Background(), env.metrics, service, env.logger)
+	if err != nil {
+		return nil, err
 	}
 	p.closers = append(p.closers, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		return p.meters.Shutdown(ctx)
+		return meters.Shutdown(ctx)
 	})
-	return nil
+	return meters, nil
 }
 
 // loadPipeline reads PIPELINE, or the file that PIPELINE_FILE names.
 func loadPipeline(env environment) (*lint.Loaded, error) {
-	text, file := []byte(env.get("PIPELINE")), env.get("PIPELINE_FILE")
-	switch {
-	case len(text) > 0 && file != "":
-		return nil, errors.New("PIPELINE and PIPELINE_FILE are both set: set one")
-	case len(text) == 0 && file == "":
-		return nil, errors.New("neither PIPELINE (the YAML) nor PIPELINE_FILE (its path) is set")
-	case file == "":
-		file = "PIPELINE"
-	default:
+	text, name := []byte(env.pipeline), pipelineVariable
+	if env.pipelineFile != "" {
+		name = env.pipelineFile
 		var err error
-		if text, err = os.ReadFile(file); err != nil {
+		if text, err = os.ReadFile(name); err != nil {
 			return nil, fmt.Errorf("reading the pipeline file: %w", err)
 		}
 	}
-	loaded, findings := lint.Load(text, pipeline.Options{
-		File: file, Project: env.get("BIGTABLE_PROJECT"), Instance: env.get("BIGTABLE_INSTANCE"),
-	})
+	loaded, findings := lint.Load(text, env.PipelineOptions(name))
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}
 	return loaded, nil
-}
-
-func buildWrite(out *parts, loaded *lint.Loaded, env environment) (http.Handler, error) {
-	p := loaded.Pipeline
-	if p.Write == nil {
-		return nil, errors.New("the pipeline has no write section")
-	}
-	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
-		Emulator: env.get(btrpc.EmulatorVariable), CredentialsFile: p.CredentialsFile, UserAgent: "bigtable-functions",
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := checkProfiles(p, dialer, env); err != nil {
-		return nil, err
-	}
-	w, err := write.NewWriter(p, dialer, env.logger)
-	if err != nil {
-		return nil, err
-	}
-	out.closers = append(out.closers, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		return w.Close(ctx)
-	})
-	cfg := write.Config{
-		Pipeline: p, Compiled: loaded.Write, Writer: w, Budget: write.Budget, Logger: env.logger, Now: time.Now,
-	}
-	gauges := write.Gauges{Writer: w.Stats}
-	publisher, err := buildDeadLetters(out, p, dialer, env)
-	if err != nil {
-		return nil, err
-	}
-	if publisher != nil {
-		cfg.DeadLetters, gauges.DeadLetters = publisher, publisher.Stats
-	}
-	metrics, err := write.NewMetrics(out.meters.Meter("write"), gauges)
-	if err != nil {
-		return nil, err
-	}
-	log := write.NewLog(env.logger, p.Name)
-	out.closers = append(out.closers, log.Flush)
-	cfg.Report = func(ctx context.Context, s write.Summary) {
-		log.Report(ctx, s)
-		metrics.Report(ctx, s)
-	}
-	return write.New(cfg)
-}
-
-// buildDeadLetters connects to NAME-dead-letter where a policy needs it.
-func buildDeadLetters(out *parts, p *pipeline.Pipeline, dialer *btrpc.Dialer, env environment) (*deadletter.Publisher, error) {
-	if p.Write.OnFailure != pipeline.PolicyDeadLetter && p.Write.OnUnmatched != pipeline.PolicyDeadLetter {
-		return nil, nil
-	}
-	client, err := connectPubSub(out, p, dialer, env)
-	if err != nil {
-		return nil, err
-	}
-	publisher := deadletter.NewPublisher(client.Publisher(p.Name + "-dead-letter"))
-	out.closers = append(out.closers, publisher.Close)
-	return publisher, nil
-}
-
-// connectPubSub connects to the project of the pipeline's topics, with the credentials
-// of the dialer.
-func connectPubSub(out *parts, p *pipeline.Pipeline, dialer *btrpc.Dialer, env environment) (*pubsub.Client, error) {
-	project := env.get("PUBSUB_PROJECT")
-	if project == "" {
-		project = env.get("BIGTABLE_PROJECT")
-	}
-	if project == "" {
-		project = p.Tables[0].Project
-	}
-	credentials, err := dialer.Credentials(pubSubEmulator, env.get(pubSubEmulator))
-	if err != nil {
-		return nil, err
-	}
-	client, err := pubsub.NewClient(context.Background(), project, append(credentials, env.google...)...)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to Pub/Sub: %w", err)
-	}
-	out.closers = append(out.closers, client.Close)
-	return client, nil
 }
 
 // gated puts every handler behind one gate.

@@ -18,12 +18,6 @@ import (
 	"google.golang.org/api/option"
 )
 
-// Environment variables that make the functions check the token of a push themselves.
-const (
-	audienceVariable = "PUSH_AUDIENCE"
-	accountVariable  = "PUSH_SERVICE_ACCOUNT"
-)
-
 const (
 	// certsTime bounds fetching the keys with which Google signs.
 	certsTime = 10 * time.Second
@@ -48,13 +42,10 @@ type caller struct {
 // newCaller returns nil where the environment asks for no check. Cloud Run's own check is
 // then all that keeps strangers out.
 func newCaller(env environment) (*caller, error) {
-	c := &caller{audience: env.get(audienceVariable), account: env.get(accountVariable), logger: env.logger}
-	switch {
-	case c.audience == "" && c.account == "":
+	if env.audience == "" {
 		return nil, nil
-	case c.audience == "" || c.account == "":
-		return nil, fmt.Errorf("%s and %s are set together or not at all: a token is checked for both", audienceVariable, accountVariable)
 	}
+	c := &caller{audience: env.audience, account: env.account, logger: env.logger}
 	client := &http.Client{Timeout: certsTime, Transport: okOnly{http.DefaultTransport}}
 	if env.certs != nil {
 		client.Transport = okOnly{env.certs}

@@ -100,8 +100,8 @@ func checkedFunctions(t testing.TB, g *google, log *functest.Log) *parts {
 		"BIGTABLE_EMULATOR_HOST": "127.0.0.1:1", "LEDGER": "file:" + filepath.Join(t.TempDir(), "ledger.db"),
 	}
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-	built, err := build("", environment{
-		logger: slog.New(slog.NewTextHandler(log, nil)), get: func(name string) string { return env[name] }, certs: g,
+	built, err := buildFrom(env, "", func(e *environment) {
+		e.logger, e.certs = slog.New(slog.NewTextHandler(log, nil)), g
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestWithoutGooglesKeysARequestComesAgain(t *testing.T) {
 func TestTheTokenIsCheckedForBothOrNotAtAll(t *testing.T) {
 	for _, name := range []string{audienceVariable, accountVariable} {
 		env := map[string]string{"PIPELINE": scanPipeline, name: "x"}
-		_, err := build("", environment{logger: discard(), get: func(name string) string { return env[name] }})
+		_, err := buildFrom(env, "")
 		if err == nil || !strings.Contains(err.Error(), "set together or not at all") {
 			t.Errorf("%s alone: %v", name, err)
 		}

@@ -41,7 +41,11 @@ func TestMain(m *testing.M) {
 	case "bigtable":
 		serveBigtable()
 	case "short leases":
-		if err := run(environment{logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), get: os.Getenv, ledger: ledger.Options{Lease: 2 * time.Second}}); err != nil {
+		settings, err := readSettings(os.Getenv)
+		if err == nil {
+			err = run(environment{settings: settings, logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), ledgerOptions: ledger.Options{Lease: 2 * time.Second}})
+		}
+		if err != nil {
 			log.Fatal(err)
 		}
 	case "floor":

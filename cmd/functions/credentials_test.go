@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
-	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // The key file of a pipeline serves Pub/Sub and the ledger too: dead letters are
@@ -33,11 +32,7 @@ scans:
 `
 	variables := map[string]string{"PIPELINE": file, "LEDGER": "firestore:p/(default)"}
 	for target, methods := range map[string][]string{"write": {"Publish"}, "scan-planner": {"BatchGetDocuments"}} {
-		env := environment{
-			logger: discard(), google: google.Options(), ledger: ledger.Options{},
-			get: func(name string) string { return variables[name] },
-		}
-		p, err := build(target, env)
+		p, err := buildFrom(variables, target, func(e *environment) { e.google = google.Options() })
 		if err != nil {
 			t.Fatalf("%s: %v", target, err)
 		}
@@ -55,7 +50,7 @@ scans:
 		}
 	}
 	variables["PUBSUB_EMULATOR_HOST"] = "localhost:1"
-	_, err := build("write", environment{logger: discard(), get: func(name string) string { return variables[name] }})
+	_, err := buildFrom(variables, "write")
 	if err == nil || !strings.Contains(err.Error(), "PUBSUB_EMULATOR_HOST") || strings.Contains(err.Error(), "key.json") {
 		t.Errorf("beside an emulator of Pub/Sub: %v", err)
 	}

@@ -297,7 +297,7 @@ func TestAWrongDeploymentSaysWhatToSet(t *testing.T) {
 		{map[string]string{"PIPELINE_FILE": "/nonexistent.yaml"}, "reading the pipeline file"},
 		{map[string]string{"PIPELINE": "version: 1\nname: orders\n"}, "PIPELINE:"},
 	} {
-		_, err := build(c.env["FUNCTION_TARGET"], environment{logger: discard(), get: func(name string) string { return c.env[name] }})
+		_, err := buildFrom(c.env, c.env["FUNCTION_TARGET"])
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %v does not say %q", c.env, err, c.says)
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -23,8 +24,12 @@ import (
 )
 
 func main() {
-	logger := slog.New(telemetry.NewHandler(os.Stdout, slog.LevelInfo, os.Getenv("GOOGLE_CLOUD_PROJECT")))
-	if err := run(environment{logger: logger, get: os.Getenv}); err != nil {
+	settings, err := readSettings(os.Getenv)
+	logger := slog.New(telemetry.NewHandler(os.Stdout, slog.LevelInfo, settings.project))
+	if err == nil {
+		err = run(environment{settings: settings, logger: logger})
+	}
+	if err != nil {
 		logger.Error("the functions stopped", "error", err)
 		os.Exit(1)
 	}
@@ -43,11 +48,11 @@ const closeTime = 1500 * time.Millisecond
 func run(env environment) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if env.get("GOMEMLIMIT") != "" && env.get("GOGC") == "" {
+	if env.collectLess {
 		debug.SetGCPercent(gcPercent)
 	}
 
-	parts, err := build(env.get("FUNCTION_TARGET"), env)
+	parts, err := build(env)
 	if err != nil {
 		return err
 	}
@@ -69,16 +74,12 @@ func serve(ctx context.Context, parts *parts, gate *push.Gate, env environment) 
 	for name, h := range parts.gated(gate) {
 		functions.HTTP(name, telemetry.Trace(h).ServeHTTP)
 	}
-	port := env.get("PORT")
-	if port == "" {
-		port = "8080"
-	}
 	// The framework cannot be stopped: its goroutine ends with the process. It prints one
 	// plain line for each function, `Serving function: "write"`, between the JSON of ours:
 	// nothing but another os.Stdout keeps it from that. Cloud Logging takes it as text.
 	failed := make(chan error, 1)
-	go func() { failed <- funcframework.Start(port) }()
-	env.logger.Info("serving", "functions", parts.names(), "port", port)
+	go func() { failed <- funcframework.Start(strconv.Itoa(env.port)) }()
+	env.logger.Info("serving", "functions", parts.names(), "port", env.port)
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving: %w", err)

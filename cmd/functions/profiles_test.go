@@ -12,7 +12,7 @@ func TestAWrongProfileStopsTheDeployment(t *testing.T) {
 		"PIPELINE":               strings.Replace(chaosFile, "  orders:\n", "  orders:\n    appProfile: ghost\n", 1),
 		"BIGTABLE_EMULATOR_HOST": b.addr, "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
 	}
-	_, err := build("write", environment{logger: discard(), get: func(name string) string { return env[name] }})
+	_, err := buildFrom(env, "write")
 	if err == nil || !strings.Contains(err.Error(), "appProfiles/ghost does not exist") {
 		t.Error(err)
 	}

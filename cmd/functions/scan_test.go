@@ -362,13 +362,13 @@ func TestAScanFunctionSaysWhatItLacks(t *testing.T) {
 			`LEDGER "orders.db"`:        {"PIPELINE": scanPipeline, "LEDGER": "orders.db"},
 			"the pipeline has no scans": {"PIPELINE": fmt.Sprintf(benchPipeline, "json"), "LEDGER": "file:/tmp/x"},
 		} {
-			_, err := build(target, environment{logger: discard(), get: func(name string) string { return env[name] }})
+			_, err := buildFrom(env, target)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want one that says %q", target, err, want)
 			}
 		}
 	}
-	_, err := build("scan", environment{logger: discard(), get: func(string) string { return "" }})
+	_, err := buildFrom(map[string]string{"PIPELINE": scanPipeline}, "scan")
 	if err == nil || !strings.Contains(err.Error(), "scan-planner, scan-worker, write") {
 		t.Error(err)
 	}

@@ -71,7 +71,7 @@ func TestSIGTERMSendsTheLastMetrics(t *testing.T) {
 
 func TestAWrongTelemetryVariableIsSaid(t *testing.T) {
 	env := map[string]string{"PIPELINE": stallFile, "OTEL_METRICS_EXPORTER": "prometheus"}
-	_, err := build("write", environment{logger: discard(), get: func(name string) string { return env[name] }})
+	_, err := buildFrom(env, "write")
 	if err == nil || !strings.Contains(err.Error(), "OTEL_METRICS_EXPORTER=prometheus") {
 		t.Error(err)
 	}

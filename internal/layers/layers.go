@@ -78,8 +78,8 @@ var house = map[string][]string{
 	"examples":                         {},
 
 	// Programs. What the deployed one may contain is said by notDeployed.
-	"cmd/internal/scans": {"functions/scan-planner", "functions/scan-worker", "internal/btrpc", "internal/deadletter", "internal/relay",
-		"internal/scanjob", "internal/task", "ledger/...", "pipeline"},
+	"cmd/internal/assemble": {"functions/write", "functions/scan-planner", "functions/scan-worker", "internal/btrpc", "internal/deadletter", "internal/lint",
+		"internal/mapping", "internal/relay", "internal/scanjob", "internal/task", "internal/telemetry", "ledger", "ledger/file", "ledger/firestore", "pipeline"},
 	"cmd/functions": {"cmd/internal/...", "functions/...", "internal/...", "ledger/...", "pipeline"},
 	"cmd/btf":       {"cmd/internal/...", "functions/...", "internal/...", "ledger/...", "pipeline", "emulator", "examples"},
 }

@@ -27,17 +27,28 @@ type Meters struct {
 	shutdown func(context.Context) error
 }
 
-// NewMeters returns what the standard OTEL_* variables ask for, which get reads: metrics
-// over OTLP (http/protobuf) where OTEL_METRICS_EXPORTER is "otlp" or an OTLP endpoint is
-// set, nothing otherwise. service is the service's name unless OTEL_SERVICE_NAME says
-// another. Failed exports are logged. The caller must Shutdown.
+// Settings are what the standard OTEL_* variables say of metrics. The exporter itself reads
+// the endpoint and its headers.
 // Source: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
-func NewMeters(ctx context.Context, get func(string) string, service string, logger *slog.Logger) (*Meters, error) {
-	on, err := wantsMetrics(get)
-	if err != nil {
-		return nil, err
-	}
-	if !on {
+type Settings struct {
+	// Export is set if metrics are sent at all.
+	Export bool
+	// Every is how often they are sent.
+	Every time.Duration
+}
+
+// ReadSettings reads the variables with get: metrics are sent over OTLP (http/protobuf) if
+// OTEL_METRICS_EXPORTER is "otlp" or an OTLP endpoint is set. The error names the variable
+// that asks for something else.
+func ReadSettings(get func(string) string) (Settings, error) {
+	export, err := wantsMetrics(get)
+	return Settings{Export: export, Every: interval(get)}, err
+}
+
+// NewMeters returns what the settings ask for. service is the service's name unless
+// OTEL_SERVICE_NAME says another. Failed exports are logged. The caller must Shutdown.
+func NewMeters(ctx context.Context, settings Settings, service string, logger *slog.Logger) (*Meters, error) {
+	if !settings.Export {
 		return &Meters{noop.NewMeterProvider(), func(context.Context) error { return nil }}, nil
 	}
 	exporter, err := otlpmetrichttp.New(ctx)
@@ -52,7 +63,7 @@ func NewMeters(ctx context.Context, get func(string) string, service string, log
 		logger.Warn("metrics are not exported", "error", err)
 	}))
 	provider := sdk.NewMeterProvider(sdk.WithResource(about),
-		sdk.WithReader(sdk.NewPeriodicReader(exporter, sdk.WithInterval(interval(get)))))
+		sdk.WithReader(sdk.NewPeriodicReader(exporter, sdk.WithInterval(settings.Every))))
 	return &Meters{provider, provider.Shutdown}, nil
 }
 

@@ -68,7 +68,11 @@ func TestShutdownSendsTheLastMetrics(t *testing.T) {
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL}
-	meters, err := NewMeters(t.Context(), func(name string) string { return env[name] }, "orders-write", slog.New(slog.DiscardHandler))
+	settings, err := ReadSettings(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	meters, err := NewMeters(t.Context(), settings, "orders-write", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
