@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
@@ -68,21 +69,33 @@ func lanesOf(rows []*mapping.Row) []*lane {
 	}
 	all, segments := make([]lane, len(rows)), make([][]*mapping.Row, len(rows))
 	lanes := make([]*lane, 0, len(rows))
-	at := make(map[key]*lane, len(rows))
+	var at map[key]*lane
+	if slices.ContainsFunc(rows, mayFollow) {
+		at = make(map[key]*lane, len(rows))
+	}
 	for i, r := range rows {
-		k := key{r.Table, string(r.Entry.RowKey)}
-		if l := at[k]; l != nil {
-			l.segments[0] = append(l.segments[0], r)
-			continue
+		var k key
+		if at != nil {
+			k = key{r.Table, string(r.Entry.RowKey)}
+			if l := at[k]; l != nil {
+				l.segments[0] = append(l.segments[0], r)
+				continue
+			}
 		}
 		l := &all[i]
 		l.segments = segments[i : i+1 : i+1]
 		l.segments[0] = rows[i : i+1 : i+1]
-		at[k] = l
+		if at != nil {
+			at[k] = l
+		}
 		lanes = append(lanes, l)
 	}
 	return lanes
 }
+
+// mayFollow reports whether a row may have another of its key before it. Of rows that go
+// last nothing is known.
+func mayFollow(r *mapping.Row) bool { return r.Follows || r.Entry.Idempotency != nil }
 
 // head returns the rows of the lane that go next, together. Contributions that are applied
 // already are passed over.
@@ -188,9 +201,12 @@ func (a *applying) send(ctx context.Context, r *round) error {
 
 // settles reports whether an outcome says what has become of an entry.
 func settles(err error) bool {
+	if err == nil {
+		return true
+	}
 	var verdict *retry.Rejected
 	var present *writer.Present
-	return err == nil || errors.As(err, &verdict) || errors.As(err, &present)
+	return errors.As(err, &verdict) || errors.As(err, &present)
 }
 
 // settle takes head, with these outcomes, out of its lane, or puts back in pieces what is
@@ -225,6 +241,10 @@ func (a *applying) settle(l *lane, head []*mapping.Row, outcomes []error) {
 
 // settleRow settles a row with an entry of its own.
 func (a *applying) settleRow(l *lane, r *mapping.Row, outcome error) {
+	if outcome == nil {
+		a.isApplied(r)
+		return
+	}
 	var verdict *retry.Rejected
 	switch {
 	case !errors.As(outcome, &verdict):

@@ -235,6 +235,7 @@ func TestFastPathAgreesWithTheInterpreter(t *testing.T) {
 		`event.a`, `event.a.b`, `int(event.a)`, `string(event.a)`, `timestamp(event.a)`, `event.a == "x"`, `event.a != event.b`,
 		`event.a && event.b`, `event.a || event.b`, `!event.a`, `event.a in ["x", "y"]`, `event.a + event.b`, `key(event.a, event.b)`,
 		`event.?a.orValue(event.b)`, `event.?c.orValue("d")`, `pad(event.a, 3)`, `hex(hash(event.a))`, `millis(timestamp(event.a))`, `utcDate(timestamp(event.a))`,
+		`event.a.replace(event.b, "-")`, `event.a.replace("", event.b)`, `event.a.startsWith(event.b)`, `event.a.endsWith("Z")`, `event.a.contains(event.b)`,
 		`salt(event.a, 7)`, `reverse(timestamp(event.a))`, `event.a`, `item`, `"const"`,
 	}
 	for _, s := range sources {

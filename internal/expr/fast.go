@@ -112,7 +112,10 @@ func qualified(e ast.Expr) (string, bool) {
 
 func fastCall(c ast.CallExpr) fastFunc {
 	if c.IsMemberFunction() {
-		return fastOrValue(c)
+		if c.FunctionName() == "orValue" {
+			return fastOrValue(c)
+		}
+		return fastText(c)
 	}
 	if c.FunctionName() == operators.In {
 		return fastIn(c)
@@ -251,6 +254,56 @@ func fastIn(c ast.CallExpr) fastFunc {
 		text, ok := a.(string)
 		return slices.Contains(texts, text), ok
 	}
+}
+
+// fastText is a function of a short text and other short texts.
+func fastText(c ast.CallExpr) fastFunc {
+	f := map[string]func(text string, args [2]string) any{
+		"replace":    func(t string, a [2]string) any { return strings.ReplaceAll(t, a[0], a[1]) },
+		"startsWith": func(t string, a [2]string) any { return strings.HasPrefix(t, a[0]) },
+		"endsWith":   func(t string, a [2]string) any { return strings.HasSuffix(t, a[0]) },
+		"contains":   func(t string, a [2]string) any { return strings.Contains(t, a[0]) },
+	}[c.FunctionName()]
+	want := 1
+	if c.FunctionName() == "replace" {
+		want = 2
+	}
+	target := compileFast(c.Target())
+	if f == nil || target == nil || len(c.Args()) != want {
+		return nil
+	}
+	var args [2]fastFunc
+	for i, a := range c.Args() {
+		if args[i] = compileFast(a); args[i] == nil {
+			return nil
+		}
+	}
+	return func(v *Vars) (any, bool) {
+		text, ok := shortText(target, v)
+		if !ok {
+			return nil, false
+		}
+		var texts [2]string
+		for i := range want {
+			if texts[i], ok = shortText(args[i], v); !ok {
+				return nil, false
+			}
+		}
+		return f(text, texts), true
+	}
+}
+
+// maxShortText is up to how many bytes a text may have of which something is made without
+// counting the cost: two of them make a megabyte at most.
+const maxShortText = 1 << 10
+
+func shortText(f fastFunc, v *Vars) (string, bool) {
+	a, ok := f(v)
+	if !ok {
+		return "", false
+	}
+	text, ok := a.(string)
+	return text, ok && len(text) <= maxShortText
 }
 
 // fastOrValue is x.?field.orValue(default).

@@ -115,6 +115,8 @@ type Row struct {
 	// Shared says that another record may make a row with the same Token: they are one
 	// contribution, and the second is needed only if the first is refused.
 	Shared bool
+	// Follows says that another row of its key stands before it in Result.Rows.
+	Follows bool
 
 	bytes int // an upper bound of the entry's serialized size
 }

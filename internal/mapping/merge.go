@@ -125,6 +125,7 @@ func newRow(i int, m *mapping, r *made) *Row {
 
 // place adds a row, into which the next records of its key may be merged.
 func (s *Session) place(id rowID, row *Row) {
+	row.Follows = s.open[id] != nil
 	s.open[id] = row
 	s.result.Rows = append(s.result.Rows, row)
 }
