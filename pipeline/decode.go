@@ -101,8 +101,15 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, place string, f field) {
 
 // wrong reports that a node is not of the kind that its field takes.
 func (d *decoder) wrong(n *yaml.Node, a at, takes string) {
-	d.fail(n, a.place, "takes %s, not %s", takes, describe(n))
+	is := describe(n)
+	if is == nothing && takes == "a mapping" {
+		is = "nothing: there are no nulls; indent what belongs to it further than its name, write {} if nothing does, or leave the field out"
+	}
+	d.fail(n, a.place, "takes %s, not %s", takes, is)
 }
+
+// nothing describes an empty value.
+const nothing = "nothing: there are no nulls, leave the field out for its default"
 
 func describe(n *yaml.Node) string {
 	switch n.Kind {
@@ -114,7 +121,7 @@ func describe(n *yaml.Node) string {
 	if plain(n) {
 		switch resolve(n.Value) {
 		case "null":
-			return "nothing: there are no nulls, leave the field out for its default"
+			return nothing
 		case "int", "float":
 			return "a number"
 		case "bool":

@@ -77,6 +77,13 @@ func (fs *faults) amend(a at, more string) {
 	}
 }
 
+// restate replaces the message of the fault at a place.
+func (fs *faults) restate(a at, format string, args ...any) {
+	if e := fs.at[faultKey{a.pos, a.place}]; e != nil {
+		e.Message = fmt.Sprintf(format, args...)
+	}
+}
+
 // err returns the faults by position, or nil where there are none.
 func (fs *faults) err() error {
 	if len(fs.list) == 0 {

@@ -18,6 +18,9 @@ func (e *expr) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	e.at = a
 	switch {
 	case a.state == broken:
+		if d.disagreed(n) {
+			d.errs.restate(a, "%s: to mean the text, quote it twice, since YAML takes the outer quotes away: '\"%s\"'", disagreement(n), n.Value)
+		}
 		return
 	case plain(n) && n.Value == "":
 		d.reject(n, &e.at, "an empty expression: leave the field out where nothing is meant; inside { } a comma starts the next field, so put an expression with commas in quotes")

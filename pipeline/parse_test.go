@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -311,6 +312,48 @@ func TestUnquotedScalarsThatReadersDisagreeOnAreRefused(t *testing.T) {
 	}
 	for _, s := range strings.Fields(`yess 0 -1 10 1.5 0.5 -0.0 1.5e+3 1.5E-3 true False null text 2026 08-30 a:b 1:a '"yes"' "0100" "12:30:00"`) {
 		parseText(t, data(strings.Trim(s, "'")))
+	}
+}
+
+// Quotes around such a scalar are what a text takes. What other places take is told
+// there: what each hint says to write is taken.
+func TestAScalarThatReadersDisagreeOnIsToldWhatItsPlaceTakes(t *testing.T) {
+	for _, c := range []struct{ old, field, wrong, says, works string }{
+		{"rowKey: event.id", "rowKey: ", "2026-01-01", `p: 2026-01-01 reads as a time in one version of YAML and as something else in another: to mean the text, quote it twice, since YAML takes the outer quotes away: '"2026-01-01"'`, `'"2026-01-01"'`},
+		{"rowKey: event.id", "rowKey: ", "yes", `quote it twice, since YAML takes the outer quotes away: '"yes"'`, `'"yes"'`},
+		{"deleteRow: true", "deleteRow: ", "yes", "p: takes true or false, not yes: write true", "true"},
+		{"deleteRow: true", "deleteRow: ", "Off", "p: takes true or false, not Off: write false", "false"},
+		{"deleteRow: true", "deleteRow: ", "12:30:00", "p: takes true or false, not 12:30:00", "true"},
+		{"ordered: true", "ordered: ", "no", "p: takes true or false, not no: write false", "false"},
+		{"maxVersions: 1", "maxVersions: ", "1_000", "something else in another: write a whole number such as 1", "1000"},
+		{"maxVersions: 1", "maxVersions: ", "010", "something else in another: write a whole number such as 1", "10"},
+	} {
+		file := "version: 1\nname: orders\nbigtable: {project: p, instance: i}\ntables: {orders: {families: {cf: {gc: {maxVersions: 1}}}}}\n" +
+			"write:\n  format: json\n  ordered: true\n  mappings:\n    - name: m\n      table: orders\n      rowKey: event.id\n      mutations: [{deleteRow: true}]\n"
+		parseText(t, file)
+		with := func(value string) string { return strings.Replace(file, c.old, c.field+value, 1) }
+		place := regexp.MustCompile(`^f:\d+:\d+: \S+: `)
+		got := faultsOf(t, with(c.wrong))
+		if len(got) != 1 || !strings.Contains(place.ReplaceAllString(got[0], "p: "), c.says) {
+			t.Errorf("%s%s: %v\ndoes not say %s", c.field, c.wrong, got, c.says)
+		}
+		if c.works != "false" || c.old != "deleteRow: true" { // a false delete is refused for a reason of its own
+			parseText(t, with(c.works))
+		}
+	}
+}
+
+func TestAMappingThatHoldsNothingIsToldHowToFillIt(t *testing.T) {
+	for _, text := range []string{
+		strings.Replace(minimal, "{cf: {}, ", "{cf: , ", 1),
+		strings.Replace(indentFile, "        - set:\n            cf:\n              x:", "        - set:\n          cf:\n            x:", 1),
+		strings.Replace(indentFile, "      cf: {}", "      cf:", 1),
+		strings.Replace(indentFile, "write:\n", "changes:\nwrite:\n", 1),
+	} {
+		got := faultsOf(t, text)
+		if !strings.Contains(strings.Join(got, "\n"), "takes a mapping, not nothing: there are no nulls; indent what belongs to it further than its name, write {} if nothing does, or leave the field out") {
+			t.Errorf("%s\ngave %v", text, got)
+		}
 	}
 }
 

@@ -72,6 +72,9 @@ type toggle struct {
 
 func (b *toggle) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	b.at = a
+	if a.state == broken && d.disagreed(n) {
+		d.errs.restate(a, "takes true or false, not %s%s", n.Value, truth(n.Value))
+	}
 	s, ok := d.scalar(n, &b.at, "true or false")
 	if !ok {
 		return
@@ -81,6 +84,17 @@ func (b *toggle) decode(d *decoder, n *yaml.Node, a at, _ field) {
 		return
 	}
 	b.v = strings.EqualFold(s, "true")
+}
+
+// truth says how a boolean of YAML 1.1 is written.
+func truth(s string) string {
+	switch strings.ToLower(s) {
+	case "y", "yes", "on":
+		return ": write true"
+	case "n", "no", "off":
+		return ": write false"
+	}
+	return ""
 }
 
 var decimalInt = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)$`)
@@ -93,6 +107,9 @@ type count struct {
 
 func (c *count) decode(d *decoder, n *yaml.Node, a at, f field) {
 	c.at = a
+	if a.state == broken && d.disagreed(n) {
+		d.errs.restate(a, "%s: write a whole number such as %s", disagreement(n), example(f, "10"))
+	}
 	s, ok := d.scalar(n, &c.at, "a whole number")
 	if !ok {
 		return

@@ -144,6 +144,7 @@ var expressionLike = regexp.MustCompile(`[=!<>]=|&&|\|\||\?.*:|\w\(|["'\]})]\s*[
 var (
 	fieldLine  = regexp.MustCompile(`^[\w"'{][^:]*:( |$)`)
 	filledLine = regexp.MustCompile(`^(- )*[\w"'{][^:]*: +[^ #|>]`)
+	blockLine  = regexp.MustCompile(`: +[|>][-+1-9]*( +#.*)?$`) // its text is on the lines below
 )
 
 func addSyntax(s source, err error, errs *faults) {
@@ -164,7 +165,20 @@ func addSyntax(s source, err error, errs *faults) {
 	if indent := indentHint(s, pos.Line); indent != "" {
 		hint = indent
 	}
+	if bracket := unclosedHint(s, pos.Line); bracket != "" {
+		hint = bracket
+	}
 	errs.add(pos, "", "not YAML: %s%s", load.Message, hint)
+}
+
+// disagreement says what is wrong with a scalar that is ambiguous.
+func disagreement(n *yaml.Node) string {
+	return fmt.Sprintf("%s reads as %s in one version of YAML and as something else in another", n.Value, ambiguous(n))
+}
+
+// disagreed reports whether a node was reported because readers disagree on its text.
+func (c *checker) disagreed(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Anchor == "" && c.coreTag(n) && ambiguous(n) != ""
 }
 
 // badNodes are reported already, and left alone.
@@ -207,8 +221,8 @@ func (c *checker) check(n *yaml.Node, place string) {
 	}
 	switch n.Kind {
 	case yaml.ScalarNode:
-		if why := ambiguous(n); why != "" {
-			c.fail(n, place, "%s reads as %s in one version of YAML and as something else in another: quote it, as in \"%[1]s\"", n.Value, why)
+		if ambiguous(n) != "" {
+			c.fail(n, place, "%s: quote it, as in \"%s\"", disagreement(n), n.Value)
 		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {

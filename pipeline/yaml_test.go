@@ -86,3 +86,31 @@ func TestOneFaultHidesWhatFollowsFromIt(t *testing.T) {
 		}
 	}
 }
+
+// A reader that is still inside braces gives up on a line that is right.
+func TestABracketThatNothingClosesIsTold(t *testing.T) {
+	for _, c := range []struct{ line, wrong, says string }{
+		{"      cf: {}", "      cf: {", `line 7 opens a { that nothing closes: end it with }`},
+		{"      cf: {}", "      cf: {columns: {a: string}", `line 7 opens a { that nothing closes: end it with }`},
+		{"      cf: {}", "      cf: {columns: {a: string}, gc: {maxAge: 720h}\n      # a comment, and {braces} in it", `line 7 opens a { that nothing closes`},
+		{"      cf: {}", "      cf: {columns: {\n        a: string\n      }", `line 7 opens a { that nothing closes`},
+		{"bigtable: {project: p, instance: i}", "bigtable: {project: p, instance: i", `line 3 opens a { that nothing closes`},
+		{"          when: event.b", "        - deleteColumns: {cf: [a, b}\n        - deleteRow: true", `line 18 opens a [ that nothing closes: end it with ]`},
+		{"          when: event.b", "        - deleteFamilies: [cf\n    - name: n", `line 18 opens a [ that nothing closes`},
+		{"          when: event.b", "        - set: {cf: {y: 'event.b + \"}}\"'}\n        - set: {cf: {z: event.b}}", `line 18 opens a { that nothing closes`},
+	} {
+		broken := strings.Replace("\n"+indentFile, "\n"+c.line, "\n"+c.wrong, 1)[1:]
+		if _, err := Parse([]byte(broken), Options{File: "p.yaml"}); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q: %v\ndoes not say %q", c.wrong, err, c.says)
+		}
+	}
+}
+
+func TestABracketInsideAValueIsNotOneThatIsOpen(t *testing.T) {
+	for _, key := range []string{`event.a["x" + 1: 2`, `"{" + event.a`, `event.a{ b: c`, `'{': x`, `{a: "}"} : b: c`} {
+		text := strings.Replace(indentFile, "rowKey: event.id", "rowKey: "+key, 1)
+		if _, err := Parse([]byte(text), Options{File: "p.yaml"}); err != nil && strings.Contains(err.Error(), "nothing closes") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
