@@ -357,6 +357,29 @@ func TestAMappingThatHoldsNothingIsToldHowToFillIt(t *testing.T) {
 	}
 }
 
+// A name of another language is told its encoding here: the nearest name may be one that
+// loses digits, as int8 is of int.
+func TestATypeOfAnotherLanguageIsToldItsEncoding(t *testing.T) {
+	file := strings.Replace(minimal, "cf: {}", "cf: {columns: {status: string}}", 1)
+	for wrong, right := range map[string]string{
+		"int": "int64", "Integer": "int64", "long": "int64", "BIGINT": "int64", "float": "float64", "double": "float64", "str": "string", "text": "string", "varchar": "string",
+		"boolean": "bool", "datetime": "timestamp", "binary": "bytes", "blob": "bytes", "object": "json", "itn64": "int64", "STRING": "string", "flaot32": "float32",
+	} {
+		got := faultsOf(t, strings.Replace(file, "status: string", "status: "+wrong, 1))
+		if want := `"` + wrong + `" is no encoding; did you mean "` + right + `"?`; len(got) != 1 || !strings.HasSuffix(got[0], want) {
+			t.Errorf("%s: %v\ndoes not say %s", wrong, got, want)
+		}
+		if _, err := Parse([]byte(strings.Replace(file, "status: string", "status: "+right, 1)), Options{}); err != nil {
+			t.Errorf("%s: %v", right, err)
+		}
+	}
+	for _, wrong := range []string{"numeric", "decimal", "number(10,2)"} {
+		if got := faultsOf(t, strings.Replace(file, "status: string", "status: \""+wrong+"\"", 1)); len(got) != 1 || !strings.HasSuffix(got[0], "is no encoding: write decimal(p,s), as in decimal(10,2)") {
+			t.Errorf("%s: %v", wrong, got)
+		}
+	}
+}
+
 func TestNamesAreLiteralBytes(t *testing.T) {
 	text := strings.Replace(minimal, "{cf: {status: event.status}}", `{cf: {"a.b[c]*": "1", '{base64: "AP8="}': "2", "": "3", "{base64: x}": "4"}}`, 1)
 	var got []string

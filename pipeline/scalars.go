@@ -309,7 +309,21 @@ func (e *encoding) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	e.v = v
 }
 
+// otherTypes are what other systems call types, by the encoding that holds all their values.
+var otherTypes = map[string]string{
+	"int": "int64", "integer": "int64", "long": "int64", "bigint": "int64", "float": "float64", "double": "float64", "real": "float64",
+	"str": "string", "text": "string", "varchar": "string", "boolean": "bool", "datetime": "timestamp", "binary": "bytes", "blob": "bytes",
+	"object": "json", "struct": "json",
+}
+
 func orSuggest(err error, s string) error {
+	word, _, _ := strings.Cut(strings.ToLower(s), "(")
+	switch other := otherTypes[word]; {
+	case other != "":
+		return fmt.Errorf("%q is no encoding; did you mean %q?", s, other)
+	case word == "numeric" || word == "number":
+		return fmt.Errorf("%q is no encoding: write decimal(p,s), as in decimal(10,2)", s)
+	}
 	if hint := didYouMean(s, cell.Names()); strings.HasPrefix(hint, "; did") {
 		return fmt.Errorf("%q is no encoding%s", s, hint)
 	}
