@@ -62,8 +62,12 @@ func (env *Env) compileErrors(e pipeline.Expr, root ast.Expr, found []*cel.Error
 	if fault := oddName(e); fault != nil {
 		return append(out, errorAt(e, fault.at, fault.message))
 	}
-	for _, f := range found {
-		out = append(out, errorAt(e, f.Location, env.translate(f, e, root)))
+	for i, f := range found {
+		message := env.translate(f, e, root)
+		if i == 0 && strings.HasPrefix(message, syntaxError) && syntaxHint(message) == "" {
+			message += foreignHint(e.Source)
+		}
+		out = append(out, errorAt(e, f.Location, message))
 	}
 	return out
 }
@@ -76,6 +80,11 @@ func plainTypes(text string) string {
 func (env *Env) translate(f *cel.Error, e pipeline.Expr, root ast.Expr) string {
 	message := plainTypes(f.Message)
 	if m := noOverload.FindStringSubmatch(message); m != nil {
+		if root != nil {
+			if side := env.wrongSide(findNode(root, f.ExprID)); side != "" {
+				return side
+			}
+		}
 		c := call{function: m[1], types: splitTypes(m[2]), table: env.table}
 		if root != nil {
 			c.args = callArgs(findNode(root, f.ExprID))
@@ -94,10 +103,13 @@ func (env *Env) translate(f *cel.Error, e pipeline.Expr, root ast.Expr) string {
 		return env.undeclaredMessage(m[1], e)
 	}
 	if syntax, ok := strings.CutPrefix(message, "Syntax error: "); ok {
-		return "syntax error: " + syntax + syntaxHint(syntax)
+		return syntaxError + syntax + syntaxHint(syntax)
 	}
 	return message
 }
+
+// syntaxError begins what is said of a source that cannot be parsed.
+const syntaxError = "syntax error: "
 
 // syntaxHint says what is written here for what other languages have.
 func syntaxHint(message string) string {
@@ -119,6 +131,8 @@ func (env *Env) undeclaredMessage(name string, e pipeline.Expr) string {
 		has, field = "scan", "a column of the row is row.FAMILY"
 	}
 	switch head, _, _ := strings.Cut(name, "."); {
+	case name == "if" && strings.Contains(e.Source, "if("):
+		return "there is no if: write CONDITION ? A : B, all of it in single quotes"
 	case head == "item":
 		return "item is known only inside a " + has + " that has forEach"
 	case head == "message" && env.table == nil:

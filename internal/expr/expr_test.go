@@ -131,7 +131,7 @@ func TestALoadErrorNamesThePlaceAndWhatToWrite(t *testing.T) {
 		{`event.a and event.b`, Bool, `(and is &&)`},
 		{`$.status`, Text, `(a field of the record is event.name)`},
 		{`1 + 1`, Bool, `is of type int, and this place takes a bool`},
-		{`pad("7", 4)`, Text, `pad() does not take (string, int): write 7 without quotes`},
+		{`pad("7", 4)`, Text, `pad() does not take (string, int): it takes (int, int): write 7 without quotes`},
 	} {
 		env, err := NewRecordEnv(false)
 		if err != nil {

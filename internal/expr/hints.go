@@ -47,11 +47,14 @@ func (c *call) message() string {
 
 func (c *call) hint() string {
 	has := func(t string) bool { return slices.Contains(c.types, t) }
+	takes := c.ofAdded()
 	switch {
 	case slices.ContainsFunc(c.types, func(t string) bool { return strings.HasPrefix(t, "optional(") }):
 		return ": give the optional value a default with .orValue(…), or compute with it where it is present, in .optMap(x, …)"
 	case c.function == operators.Add && has("string") && has("bytes"):
 		return c.besideBytes()
+	case takes != "":
+		return takes
 	case len(c.types) < 2:
 		return ""
 	case !has("string"):
@@ -62,7 +65,7 @@ func (c *call) hint() string {
 	}
 	for _, t := range []string{"int", "uint", "double", "bool", "timestamp", "duration"} {
 		if has(t) {
-			return c.beside(t)
+			return c.beside(slices.Index(c.types, "string"), t)
 		}
 	}
 	return ""
@@ -79,10 +82,11 @@ func (c *call) besideBytes() string {
 	return ": convert the text with bytes(…)"
 }
 
-// beside says what to do about text that stands beside a value of type t.
-func (c *call) beside(t string) string {
+// beside says what to do about the text at i, where a value of type t stands beside it or
+// is taken in its place.
+func (c *call) beside(i int, t string) string {
 	if len(c.args) == len(c.types) {
-		text := c.args[slices.Index(c.types, "string")]
+		text := c.args[i]
 		if name, ok := c.decimal(text); ok && (t == "int" || t == "uint" || t == "double") {
 			return fmt.Sprintf(": a decimal is text, every digit of it: convert it with double(%s)", name)
 		}

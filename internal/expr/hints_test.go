@@ -80,3 +80,30 @@ func TestAnOrderOfDecimalsAsTextIsFound(t *testing.T) {
 		}
 	}
 }
+
+// Most values are known at run time only: what a function takes is told then too.
+func TestAHintAtRunTimeNamesWhatAFunctionTakes(t *testing.T) {
+	env, err := NewRecordEnv(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		source string
+		at     any
+		want   string
+	}{
+		{`"a" + reverse(event.at)`, "2026-01-01T00:00:00Z", `reverse() does not take (string): it takes (timestamp): convert the text with timestamp(…), as in timestamp("2026-08-30T00:00:00Z")`},
+		{`reverse(event.at)`, int64(1764556800123), `it takes (timestamp): convert seconds since 1970 with timestamp(), and milliseconds with timestamp(0) + duration(string(event.at) + "ms")`},
+		{`utcDate(event.at)`, true, `utcDate() does not take (bool): it takes (timestamp)`},
+		{`pad(event.at, 8)`, "7", `pad() does not take (string, int): it takes (int, int): convert the text with int(…)`},
+		{`hex(hash(event.at))`, int64(7), `hash() does not take (int): it takes (string) or (bytes)`},
+	} {
+		p, err := env.Compile(source(c.source), Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Eval(&Vars{Event: map[string]any{"at": c.at}}); err == nil || !strings.HasSuffix(err.Error(), ": "+c.want) {
+			t.Errorf("%s: %v\nwant %s", c.source, err, c.want)
+		}
+	}
+}

@@ -105,6 +105,7 @@ var otherNames = map[string]string{
 	"len": "size", "length": "size", "count": "size", "lower": "lowerAscii", "toLower": "lowerAscii", "toLowerCase": "lowerAscii", "upper": "upperAscii",
 	"toUpper": "upperAscii", "toUpperCase": "upperAscii", "substr": "substring", "str": "string", "toString": "string", "float": "double",
 	"number": "double", "parseInt": "int", "toInt": "int", "date": "utcDate", "sha256": "hash", "coalesce": "orValue", "getOrDefault": "orValue",
+	"orElse": "orValue", "ifnull": "orValue", "ifNull": "orValue", "nvl": "orValue",
 	"strip": "trim", "regex": "matches", "regexMatch": "matches", "includes": "contains", "concat": "join",
 	"padStart": "pad", "lpad": "pad", "zfill": "pad", "truncate": "bucket", "any": "exists",
 }
