@@ -10,6 +10,7 @@ import (
 	"cloud.google.com/go/bigtable"
 	"google.golang.org/api/option"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
@@ -23,8 +24,8 @@ const maxTold = 5
 type cells map[string]bigtable.ReadItem
 
 // compare reads every table back and holds it against what the events say.
-func (d *demo) compare(ctx context.Context, l *local, f *flights) (differences, err error) {
-	conn, err := l.emulator.Dial(ctx)
+func (d *demo) compare(ctx context.Context, l *localdeploy.Deployment, f *flights) (differences, err error) {
+	conn, err := l.Emulator.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}

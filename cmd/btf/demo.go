@@ -16,6 +16,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/examples"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
@@ -143,11 +144,11 @@ func (d *demo) run(ctx context.Context) (err error) {
 
 	running, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-	l, err := startLocal(running, f.Loaded, d.options(f, place))
+	l, err := localdeploy.Start(running, f.Loaded, d.options(f, place))
 	if err != nil {
 		return fmt.Errorf("starting the demo: %w", err)
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, l.Close()) }()
 
 	if err := d.write(running, l, f); err != nil {
 		return err
@@ -169,26 +170,26 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return errors.Join(differences, scanned)
 }
 
-func (d *demo) options(f *flights, place ledger.Location) localOptions {
+func (d *demo) options(f *flights, place ledger.Location) localdeploy.Options {
 	d.scanning.done = make(chan task.ScanDone, 1)
 	logger := slog.New(telemetry.NewHandler(d.stderr, slog.LevelWarn, ""))
-	return localOptions{
-		logger: logger, records: logger, workers: demoWorkers,
-		tablets: map[string][]string{f.Pipeline.Tables[0].ID: cutKeys(f.rows, demoTablets)},
-		openLedger: func(ctx context.Context) (*ledger.Ledger, error) {
+	return localdeploy.Options{
+		Logger: logger, Records: logger, Holder: holder(), Workers: demoWorkers,
+		Tablets: map[string][]string{f.Pipeline.Tables[0].ID: cutKeys(f.rows, demoTablets)},
+		OpenLedger: func(ctx context.Context) (*ledger.Ledger, error) {
 			l, _, err := assemble.OpenLedger(ctx, place, f.Pipeline.Name, ledger.Options{})
 			return l, err
 		},
-		wrote:   d.totals.add,
-		scanned: d.scanning.add, finished: d.scanning.finish,
+		Wrote:   d.totals.add,
+		Scanned: d.scanning.add, Finished: d.scanning.finish,
 	}
 }
 
 // write publishes the events and waits until each is acknowledged.
-func (d *demo) write(ctx context.Context, l *local, f *flights) error {
+func (d *demo) write(ctx context.Context, l *localdeploy.Deployment, f *flights) error {
 	name := f.Pipeline.Name + "-events"
 	began := time.Now()
-	topic := l.client.Publisher(name)
+	topic := l.Client.Publisher(name)
 	defer topic.Stop()
 	published := make([]*pubsub.PublishResult, len(f.events))
 	for i, e := range f.events {
@@ -201,11 +202,11 @@ func (d *demo) write(ctx context.Context, l *local, f *flights) error {
 	}
 	bar := newProgress(d.stderr, "acknowledged", len(f.events))
 	defer bar.end()
-	err := l.pushes[name].Wait(ctx, func(n localcloud.Counts) bool {
+	err := l.Push(name).Wait(ctx, func(n localcloud.Counts) bool {
 		bar.set(int(n.Acked))
 		return n.Settled() >= int64(len(f.events))
 	})
-	counts := l.pushes[name].Counts()
+	counts := l.Push(name).Counts()
 	sums := d.totals.read()
 	d.result = demoResult{
 		Published: int(counts.Published), Acked: int(counts.Acked), Applied: sums.Applied, Skipped: sums.Skipped,
@@ -230,7 +231,7 @@ func (d *demo) tell() error {
 
 // holdOpen says how to reach the parts, the pipeline file among them, and waits for an
 // interrupt.
-func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, dir string, place ledger.Location) error {
+func (d *demo) holdOpen(ctx context.Context, l *localdeploy.Deployment, f *flights, dir string, place ledger.Location) error {
 	file := filepath.Join(dir, "pipeline.yaml")
 	if err := os.WriteFile(file, f.text, 0o600); err != nil {
 		return fmt.Errorf("writing the demo's pipeline file: %w", err)
@@ -242,7 +243,7 @@ func (d *demo) holdOpen(ctx context.Context, l *local, f *flights, dir string, p
 		"  cbt -project demo -instance demo read flights count=3\n"+
 		"  btf status -f %[5]s --all\n"+
 		"  btf scan -f %[5]s %[6]s --to -\n"+
-		"Ctrl-C ends it\n", l.bigtable, l.cloud.Addr(), localProject, place.String(), shellQuoted(file), f.Pipeline.Scans[0].Name)
+		"Ctrl-C ends it\n", l.Bigtable, l.Cloud.Addr(), localdeploy.Project, place.String(), shellQuoted(file), f.Pipeline.Scans[0].Name)
 	<-ctx.Done()
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
@@ -81,7 +82,7 @@ func cutKeys(rows map[string]cells, n int) []string {
 
 // scan asks for the example's scan, waits until it is finished and holds what has
 // arrived at its topic against the events.
-func (d *demo) scan(ctx context.Context, l *local, f *flights) (differences, err error) {
+func (d *demo) scan(ctx context.Context, l *localdeploy.Deployment, f *flights) (differences, err error) {
 	scan := f.Pipeline.Scans[0]
 	bar := newProgress(d.stderr, "scanned", len(f.rows))
 	d.scanning.begin(bar.set)
@@ -97,7 +98,7 @@ func (d *demo) scan(ctx context.Context, l *local, f *flights) (differences, err
 		return nil, fmt.Errorf("waiting for scan %s: %w", id, context.Cause(ctx))
 	}
 	// The last task tells of itself after it has published that event.
-	if err := l.pushes[f.Pipeline.Name+"-scan-tasks"].Idle(ctx); err != nil {
+	if err := l.Push(f.Pipeline.Name + "-scan-tasks").Idle(ctx); err != nil {
 		return nil, err
 	}
 	d.scanning.end()
@@ -110,17 +111,17 @@ func (d *demo) scan(ctx context.Context, l *local, f *flights) (differences, err
 	if err != nil {
 		return nil, err
 	}
-	d.result.Scanned, differences = compareRecords(expected, l.cloud.Published(localTopic(scan.To.PubSub.Topic)))
+	d.result.Scanned, differences = compareRecords(expected, l.Cloud.Published(localdeploy.TopicName(scan.To.PubSub.Topic)))
 	return differences, nil
 }
 
 // request publishes a request and returns its message id, which is the scan's.
-func request(ctx context.Context, l *local, pipelineName string, r task.ScanRequest) (string, error) {
+func request(ctx context.Context, l *localdeploy.Deployment, pipelineName string, r task.ScanRequest) (string, error) {
 	body, err := task.Encode(r)
 	if err != nil {
 		return "", err
 	}
-	topic := l.client.Publisher(pipelineName + "-scan-requests")
+	topic := l.Client.Publisher(pipelineName + "-scan-requests")
 	defer topic.Stop()
 	id, err := topic.Publish(ctx, &pubsub.Message{Data: body}).Get(ctx)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -52,7 +53,7 @@ type dev struct {
 	ends     splitEnds
 	clock    clock
 	name     string // of the pipeline
-	local    *local
+	local    *localdeploy.Deployment
 	ledger   *devLedger        // nil until the file has scans
 	told     map[string]string // what was told of each scan; nil until the file has some
 	text     []byte            // as it was loaded or refused last
@@ -81,10 +82,10 @@ func (d *dev) run(ctx context.Context) (err error) {
 	}()
 	d.sums = newSummer(d.tell.line)
 	defer d.sums.close()
-	if d.local, err = startLocal(ctx, loaded, d.options()); err != nil {
+	if d.local, err = localdeploy.Start(ctx, loaded, d.options()); err != nil {
 		return fmt.Errorf("starting %s: %w", d.file, err)
 	}
-	defer func() { err = errors.Join(err, d.local.close()) }()
+	defer func() { err = errors.Join(err, d.local.Close()) }()
 	if err := d.endpoints(loaded.Pipeline); err != nil {
 		return err
 	}
@@ -117,16 +118,16 @@ func (d *dev) load(text []byte) (*lint.Loaded, error) {
 // shell, and the rest for a reader.
 func (d *dev) endpoints(file *pipeline.Pipeline) error {
 	p := &printer{out: d.stdout}
-	p.printf("export BIGTABLE_EMULATOR_HOST=%s\n", d.local.bigtable)
-	p.printf("export PUBSUB_EMULATOR_HOST=%s\n", d.local.cloud.Addr())
-	p.printf("export PUBSUB_PROJECT=%s\n", localProject)
+	p.printf("export BIGTABLE_EMULATOR_HOST=%s\n", d.local.Bigtable)
+	p.printf("export PUBSUB_EMULATOR_HOST=%s\n", d.local.Cloud.Addr())
+	p.printf("export PUBSUB_PROJECT=%s\n", localdeploy.Project)
 	for _, table := range file.Tables {
 		if table.IDFrom.IsZero() {
 			d.tell.line("table %s", "projects/"+table.Project+"/instances/"+table.Instance+"/tables/"+table.ID)
 		}
 	}
-	if s := d.local.services[d.name+"-"+string(lint.Write)]; s != nil {
-		d.tell.line("topic %s, whose messages go to the function write at %s", localTopic(d.name+"-events"), s.url)
+	if url := d.local.ServiceURL(d.name + "-" + string(lint.Write)); url != "" {
+		d.tell.line("topic %s, whose messages go to the function write at %s", localdeploy.TopicName(d.name+"-events"), url)
 	}
 	err := errors.Join(p.err, d.tellScans(file))
 	d.tell.line("running %s; change it and save, or end with Ctrl-C", d.file)
@@ -167,7 +168,7 @@ func (d *dev) deploy(ctx context.Context, text []byte) error {
 	case before.Write != nil && p.Write.Ordered != before.Write.Ordered:
 		return fmt.Errorf("%s: write.ordered changed: a subscription stays as it was made, so start btf dev again", d.file)
 	}
-	if err := d.local.deploy(ctx, loaded); err != nil {
+	if err := d.local.Deploy(ctx, loaded); err != nil {
 		return err
 	}
 	d.pipeline.Store(p)

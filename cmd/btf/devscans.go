@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -18,12 +19,12 @@ import (
 
 // This file is the part of dev that is about scans.
 
-func (d *dev) options() localOptions {
-	return localOptions{
-		endless: true,
-		logger:  slog.New(&lineHandler{line: d.sums.line}),
-		records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), openLedger: d.openLedger,
-		wrote: d.sums.delivery, planned: d.planned, scanned: d.scanned, finished: d.finished,
+func (d *dev) options() localdeploy.Options {
+	return localdeploy.Options{
+		Endless: true,
+		Logger:  slog.New(&lineHandler{line: d.sums.line}),
+		Records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), OpenLedger: d.openLedger, Holder: holder(),
+		Wrote: d.sums.delivery, Planned: d.planned, Scanned: d.scanned, Finished: d.finished,
 	}
 }
 
@@ -57,8 +58,8 @@ func (d *dev) tellScans(p *pipeline.Pipeline) error {
 		d.told[s.Name] = text
 	}
 	if first {
-		done := localTopic(d.name + "-scan-done")
-		d.tell.line("when a scan has ended, a message says so on topic %s, to be pulled from %s", done, pullOf(done))
+		done := localdeploy.TopicName(d.name + "-scan-done")
+		d.tell.line("when a scan has ended, a message says so on topic %s, to be pulled from %s", done, localdeploy.PullName(done))
 		d.tellStart(p.Scans)
 	}
 	return out.err
@@ -71,10 +72,10 @@ func (d *dev) tellStart(all []*pipeline.Scan) {
 		return
 	}
 	request := fmt.Sprintf(`{"scan": "%s"}`, all[i].Name)
-	topic := localTopic(d.name + "-scan-requests")
+	topic := localdeploy.TopicName(d.name + "-scan-requests")
 	d.tell.line("to start a scan, publish %s to topic %s:", request, topic)
 	d.tell.line(`  curl http://%s/v1/%s:publish -d '{"messages": [{"data": "%s"}]}'`,
-		d.local.cloud.Addr(), topic, base64.StdEncoding.EncodeToString([]byte(request)))
+		d.local.Cloud.Addr(), topic, base64.StdEncoding.EncodeToString([]byte(request)))
 	d.tell.line("or have its records as lines, with the variables above in another shell: btf scan -f %s %s --to -", shellQuoted(d.file), all[i].Name)
 }
 
@@ -87,8 +88,8 @@ func describeScan(s *pipeline.Scan) string {
 	case s.To.Log:
 		text = "records are printed here"
 	case s.To.PubSub != nil:
-		topic := localTopic(s.To.PubSub.Topic)
-		text = "records go to topic " + topic + ", to be pulled from " + pullOf(topic)
+		topic := localdeploy.TopicName(s.To.PubSub.Topic)
+		text = "records go to topic " + topic + ", to be pulled from " + localdeploy.PullName(topic)
 	}
 	if s.Schedule != nil {
 		text += "; due at " + s.Schedule.Cron + " in " + s.Schedule.TimeZone
@@ -136,7 +137,7 @@ func (d *dev) finished(s task.ScanDone) {
 
 // startScheduled asks for scans that are due, until ctx ends.
 func (d *dev) startScheduled(ctx context.Context) {
-	requests := task.NewPublisher(d.local.client.Publisher(d.name + "-scan-requests"))
+	requests := task.NewPublisher(d.local.Client.Publisher(d.name + "-scan-requests"))
 	defer requests.Close()
 	s := scheduler{
 		clock: d.clock, tell: d.tell.line,

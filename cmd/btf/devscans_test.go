@@ -67,7 +67,7 @@ func arrive(t *testing.T, d *dev, topic string) *arrived {
 	t.Helper()
 	a := &arrived{}
 	var err error
-	a.sub, err = d.local.cloud.CreatePush(t.Context(), localcloud.Push{
+	a.sub, err = d.local.Cloud.CreatePush(t.Context(), localcloud.Push{
 		ID: "test-" + strings.ReplaceAll(topic, "/", "-"), Topic: topic, AckDeadline: time.Minute, MinBackoff: time.Second, MaxBackoff: time.Second, Retention: time.Hour,
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			var body struct{ Message struct{ Data []byte } }
@@ -232,8 +232,8 @@ func TestAScanUnderWayGoesOnInTheNewVersionOfTheFile(t *testing.T) {
 	}
 	d.publish(events...)
 	// The stream breaks after four rows, and the next one never begins.
-	run.local.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 4})
-	run.local.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
+	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 4})
+	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
 	d.ask(`{"scan": "ids"}`)
 	out.wait(t, 4)
 	d.edit(strings.Replace(file, "status: row.cf.status", "state: row.cf.status", 1), `(reloaded) orders.yaml`)
@@ -257,8 +257,8 @@ func TestDevEndsWhileAScanIsUnderWay(t *testing.T) {
 	d, run := startDevOf(t, withValue("event.status")+withScan, systemClock())
 	out := arrive(t, run, "out")
 	d.publish(`{"id": "a", "status": "PAID"}`)
-	run.local.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 1})
-	run.local.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
+	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 1})
+	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
 	d.ask(`{"scan": "ids"}`)
 	out.wait(t, 1)
 	d.end()

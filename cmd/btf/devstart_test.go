@@ -45,7 +45,7 @@ func TestTheEndOfAScanIsToldBehindItsSplitsAndOnItsTopic(t *testing.T) {
 	if m := regexp.MustCompile(`\b1 (row|record|split|task)s`).FindString(text); m != "" {
 		t.Errorf("it says %s:\n%s", m, text)
 	}
-	conn, err := run.local.cloud.Dial()
+	conn, err := run.local.Cloud.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestDevDeliversAsDeployed(t *testing.T) {
 	if loaded == nil {
 		t.Fatal(findings.Err())
 	}
-	conn, err := run.local.cloud.Dial()
+	conn, err := run.local.Cloud.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}

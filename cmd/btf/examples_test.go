@@ -17,6 +17,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"google.golang.org/api/option"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/examples"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
@@ -96,12 +97,12 @@ func TestAnEarthquakeFeedIsOneMessageAndARowForEachQuake(t *testing.T) {
 	}
 	p := loaded.Pipeline
 	var sums totals
-	l, err := startLocal(t.Context(), loaded, localOptions{logger: slog.New(slog.DiscardHandler), wrote: sums.add})
+	l, err := localdeploy.Start(t.Context(), loaded, localdeploy.Options{Logger: slog.New(slog.DiscardHandler), Wrote: sums.add})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := l.close(); err != nil {
+		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -150,11 +151,11 @@ func TestAnEarthquakeFeedIsOneMessageAndARowForEachQuake(t *testing.T) {
 func double(f float64) []byte { return binary.BigEndian.AppendUint64(nil, math.Float64bits(f)) }
 
 // publish sends one message to the pipeline and waits until it is acknowledged.
-func publish(t *testing.T, l *local, p *pipeline.Pipeline, data []byte) {
+func publish(t *testing.T, l *localdeploy.Deployment, p *pipeline.Pipeline, data []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	client, err := l.cloud.Client(ctx)
+	client, err := l.Cloud.Client(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,15 +165,15 @@ func publish(t *testing.T, l *local, p *pipeline.Pipeline, data []byte) {
 	if _, err := topic.Publish(ctx, &pubsub.Message{Data: data}).Get(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.pushes[p.Name+"-events"].Wait(ctx, func(n localcloud.Counts) bool { return n.Acked == 1 }); err != nil {
+	if err := l.Push(p.Name+"-events").Wait(ctx, func(n localcloud.Counts) bool { return n.Acked == 1 }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // readTable reads all rows.
-func readTable(t *testing.T, l *local, table *pipeline.Table) map[string]cells {
+func readTable(t *testing.T, l *localdeploy.Deployment, table *pipeline.Table) map[string]cells {
 	t.Helper()
-	conn, err := l.emulator.Dial(t.Context())
+	conn, err := l.Emulator.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,8 @@ import (
 const (
 	// replayApply bounds how long one message's entries may take.
 	replayApply = 4 * time.Minute
+	// replayClose bounds how long the writer may take to end.
+	replayClose = 10 * time.Second
 	// replayErrors bounds the messages whose failure is told one by one.
 	replayErrors = 20
 )
@@ -105,7 +107,7 @@ func (r *replay) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), replayClose)
 		defer cancel()
 		err = errors.Join(err, r.writer.Close(ctx))
 	}()

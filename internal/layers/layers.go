@@ -81,7 +81,9 @@ var house = map[string][]string{
 	"cmd/internal/assemble": {"functions/write", "functions/scan-planner", "functions/scan-worker", "internal/btrpc", "internal/deadletter", "internal/lint",
 		"internal/mapping", "internal/relay", "internal/scanjob", "internal/task", "internal/telemetry", "ledger", "ledger/file", "ledger/firestore", "pipeline"},
 	"cmd/functions": {"cmd/internal/...", "functions/...", "internal/...", "ledger/...", "pipeline"},
-	"cmd/btf":       {"cmd/internal/...", "functions/...", "internal/...", "ledger/...", "pipeline", "emulator", "examples"},
+	"cmd/btf/internal/localdeploy": {"cmd/internal/assemble", "emulator", "functions/write", "functions/scan-planner", "functions/scan-worker", "internal/btrpc",
+		"internal/lint", "internal/localcloud", "internal/push", "internal/task", "internal/writer", "ledger", "pipeline"},
+	"cmd/btf": {"cmd/btf/internal/...", "cmd/internal/...", "functions/...", "internal/...", "ledger/...", "pipeline", "emulator", "examples"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.

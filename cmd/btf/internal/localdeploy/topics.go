@@ -1,4 +1,4 @@
-package main
+package localdeploy
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type service struct {
 }
 
 // startService serves a function that has no version yet.
-func (l *local) startService(ctx context.Context, id string) error {
+func (d *Deployment) startService(ctx context.Context, id string) error {
 	s := &service{versions: versions{grace: closeTimeout}}
 	listener, err := listen(ctx)
 	if err != nil {
@@ -33,9 +33,9 @@ func (l *local) startService(ctx context.Context, id string) error {
 	var serving sync.WaitGroup
 	var served error
 	serving.Go(func() { served = server.Serve(listener) })
-	l.services[id] = s
-	l.onClose(s.versions.close)
-	l.onClose(func() error {
+	d.services[id] = s
+	d.onClose(s.versions.close)
+	d.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		err := server.Shutdown(ctx)
@@ -52,20 +52,20 @@ func (l *local) startService(ctx context.Context, id string) error {
 }
 
 // once makes what is not there.
-func (l *local) once(what string, create func() error) error {
-	if l.made[what] {
+func (d *Deployment) once(what string, create func() error) error {
+	if d.made[what] {
 		return nil
 	}
 	err := create()
-	l.made[what] = err == nil
+	d.made[what] = err == nil
 	return err
 }
 
 // createTopics makes the topics that the file needs and that are not there: its own,
 // and those that its scans send to, each of these with a subscription to pull from.
-func (l *local) createTopics(ctx context.Context, loaded *lint.Loaded) error {
+func (d *Deployment) createTopics(ctx context.Context, loaded *lint.Loaded) error {
 	for _, id := range loaded.Report.Resources.Topics {
-		if err := l.createTopic(ctx, localTopic(id)); err != nil {
+		if err := d.createTopic(ctx, TopicName(id)); err != nil {
 			return err
 		}
 	}
@@ -73,85 +73,85 @@ func (l *local) createTopics(ctx context.Context, loaded *lint.Loaded) error {
 		if s.To.PubSub == nil {
 			continue
 		}
-		topic := localTopic(s.To.PubSub.Topic)
-		if err := l.createTopic(ctx, topic); err != nil {
+		topic := TopicName(s.To.PubSub.Topic)
+		if err := d.createTopic(ctx, topic); err != nil {
 			return err
 		}
-		if err := l.createPull(ctx, topic, pullOf(topic), pullDeadline); err != nil {
+		if err := d.createPull(ctx, topic, PullName(topic), pullDeadline); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// localTopic returns a topic's full name.
-func localTopic(id string) string {
+// TopicName returns a topic's full name.
+func TopicName(id string) string {
 	if strings.HasPrefix(id, "projects/") {
 		return id
 	}
-	return "projects/" + localProject + "/topics/" + id
+	return "projects/" + Project + "/topics/" + id
 }
 
-// pullOf names the subscription to pull from that a topic has here.
-func pullOf(topic string) string { return strings.Replace(topic, "/topics/", "/subscriptions/", 1) }
+// PullName names the subscription to pull from that a topic has here.
+func PullName(topic string) string { return strings.Replace(topic, "/topics/", "/subscriptions/", 1) }
 
-func (l *local) createTopic(ctx context.Context, name string) error {
-	return l.once(name, func() error { return l.cloud.CreateTopics(ctx, name) })
+func (d *Deployment) createTopic(ctx context.Context, name string) error {
+	return d.once(name, func() error { return d.Cloud.CreateTopics(ctx, name) })
 }
 
 // pullDeadline is how long what was pulled from a topic of the user's is kept from
 // others; Pub/Sub's default.
 const pullDeadline = 10 * time.Second
 
-func (l *local) createPull(ctx context.Context, topic, name string, deadline time.Duration) error {
-	return l.once(name, func() error { return l.cloud.CreatePull(ctx, topic, name, deadline) })
+func (d *Deployment) createPull(ctx context.Context, topic, name string, deadline time.Duration) error {
+	return d.once(name, func() error { return d.Cloud.CreatePull(ctx, topic, name, deadline) })
 }
 
-func (l *local) createPush(ctx context.Context, p localcloud.Push) error {
-	return l.once("projects/"+localProject+"/subscriptions/"+p.ID, func() (err error) {
-		l.pushes[p.ID], err = l.cloud.CreatePush(ctx, p)
+func (d *Deployment) createPush(ctx context.Context, p localcloud.Push) error {
+	return d.once("projects/"+Project+"/subscriptions/"+p.ID, func() (err error) {
+		d.pushes[p.ID], err = d.Cloud.CreatePush(ctx, p)
 		return err
 	})
 }
 
 // subscribe makes the subscriptions that the file needs and that are not there, as they
 // are deployed, and the services they push to.
-func (l *local) subscribe(ctx context.Context, loaded *lint.Loaded, releases map[lint.Principal]release) error {
+func (d *Deployment) subscribe(ctx context.Context, loaded *lint.Loaded, releases map[lint.Principal]release) error {
 	for _, s := range loaded.Report.Resources.Services {
 		if _, built := releases[s.Function]; !built {
 			continue
 		}
-		if err := l.once("service "+s.ID, func() error { return l.startService(ctx, s.ID) }); err != nil {
+		if err := d.once("service "+s.ID, func() error { return d.startService(ctx, s.ID) }); err != nil {
 			return err
 		}
 	}
 	for _, s := range loaded.Report.Resources.Subscriptions {
-		if err := l.createSubscription(ctx, &s); err != nil {
+		if err := d.createSubscription(ctx, &s); err != nil {
 			return err
 		}
 	}
 	if len(loaded.Pipeline.Scans) == 0 {
 		return nil
 	}
-	done := localTopic(loaded.Pipeline.Name + "-scan-done")
-	if err := l.createPull(ctx, done, pullOf(done), pullDeadline); err != nil {
+	done := TopicName(loaded.Pipeline.Name + "-scan-done")
+	if err := d.createPull(ctx, done, PullName(done), pullDeadline); err != nil {
 		return err
 	}
-	return l.listenForDone(ctx, loaded.Pipeline.Name+"-scan-done")
+	return d.listenForDone(ctx, loaded.Pipeline.Name+"-scan-done")
 }
 
 // createSubscription makes one that is not there. Of one that would push to what does
 // not run here there is none.
-func (l *local) createSubscription(ctx context.Context, s *lint.Subscription) error {
+func (d *Deployment) createSubscription(ctx context.Context, s *lint.Subscription) error {
 	if s.Service == "" {
-		topic := localTopic(s.Topic)
-		return l.createPull(ctx, topic, pullOf(topic), time.Duration(s.AckDeadline))
+		topic := TopicName(s.Topic)
+		return d.createPull(ctx, topic, PullName(topic), time.Duration(s.AckDeadline))
 	}
-	to := l.services[s.Service]
+	to := d.services[s.Service]
 	if to == nil {
 		return nil
 	}
-	return l.createPush(ctx, localcloud.Push{
+	return d.createPush(ctx, localcloud.Push{
 		ID: s.ID, Topic: s.Topic, Endpoint: to.url, AckDeadline: time.Duration(s.AckDeadline),
 		MinBackoff: time.Duration(s.MinBackoff), MaxBackoff: time.Duration(s.MaxBackoff),
 		MaxAttempts: s.MaxAttempts, DeadLetterTopic: s.DeadLetterTopic, Retention: time.Duration(s.Retention), Ordered: s.Ordered,
@@ -159,16 +159,16 @@ func (l *local) createSubscription(ctx context.Context, s *lint.Subscription) er
 }
 
 // listenForDone has finished told of completion events.
-func (l *local) listenForDone(ctx context.Context, topic string) error {
-	handler := push.Handler(push.Config{Budget: time.Minute, Logger: l.logger}, func(_ context.Context, d *push.Delivery) error {
-		done, err := task.DecodeScanDone(d.Message.Data)
+func (d *Deployment) listenForDone(ctx context.Context, topic string) error {
+	handler := push.Handler(push.Config{Budget: time.Minute, Logger: d.Logger}, func(_ context.Context, in *push.Delivery) error {
+		done, err := task.DecodeScanDone(in.Message.Data)
 		if err != nil {
 			return nil // somebody else's message, which is nothing to act on
 		}
-		l.finished(done)
+		d.Finished(done)
 		return nil
 	})
-	return l.createPush(ctx, localcloud.Push{
+	return d.createPush(ctx, localcloud.Push{
 		ID: topic + "-told", Topic: topic, Handler: handler, AckDeadline: time.Minute,
 		MinBackoff: 10 * time.Second, MaxBackoff: time.Minute, Retention: time.Hour,
 	})

@@ -1,4 +1,4 @@
-package main
+package localdeploy
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 
 // createTables makes every table whose name the file says, what families it lacks, and
 // the application profiles that the file names.
-func (l *local) createTables(ctx context.Context, p *pipeline.Pipeline) error {
-	conn, err := l.emulator.Dial(ctx)
+func (d *Deployment) createTables(ctx context.Context, p *pipeline.Pipeline) error {
+	conn, err := d.Emulator.Dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (l *local) createTables(ctx context.Context, p *pipeline.Pipeline) error {
 			Parent: "projects/" + t.Project + "/instances/" + t.Instance, TableId: t.ID,
 			Table: &adminpb.Table{ColumnFamilies: s.Declared()},
 		}
-		for _, key := range l.tablets[t.ID] {
+		for _, key := range d.Tablets[t.ID] {
 			request.InitialSplits = append(request.InitialSplits, &adminpb.CreateTableRequest_Split{Key: []byte(key)})
 		}
 		_, err = admin.CreateTable(ctx, request)

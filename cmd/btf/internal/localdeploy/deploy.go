@@ -1,4 +1,4 @@
-package main
+package localdeploy
 
 import (
 	"context"
@@ -15,27 +15,27 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// deploy makes what p needs and is not there yet, and serves deliveries by p from now
-// on. Deliveries under way end in the version they began in; a slice of a scan ends
+// Deploy makes what the file needs and is not there yet, and serves deliveries by it from
+// now on. Deliveries under way end in the version they began in; a slice of a scan ends
 // soon, and what is left of it goes on in the new one. After an error the version
 // before stays.
-func (l *local) deploy(ctx context.Context, loaded *lint.Loaded) error {
-	releases, err := l.build(ctx, loaded)
+func (d *Deployment) Deploy(ctx context.Context, loaded *lint.Loaded) error {
+	releases, err := d.build(ctx, loaded)
 	if err == nil {
-		err = l.createTables(ctx, loaded.Pipeline)
+		err = d.createTables(ctx, loaded.Pipeline)
 	}
 	if err == nil {
-		err = l.createTopics(ctx, loaded)
+		err = d.createTopics(ctx, loaded)
 	}
 	if err == nil {
-		err = l.subscribe(ctx, loaded, releases)
+		err = d.subscribe(ctx, loaded, releases)
 	}
 	if err != nil {
 		return errors.Join(err, closeReleases(releases))
 	}
 	for _, s := range loaded.Report.Resources.Services {
 		if r, built := releases[s.Function]; built {
-			l.services[s.ID].versions.replace(r)
+			d.services[s.ID].versions.replace(r)
 		}
 	}
 	return nil
@@ -51,25 +51,25 @@ func closeReleases(releases map[lint.Principal]release) error {
 
 // build makes a version of each function for which the file has work. After an error it
 // has closed what it made.
-func (l *local) build(ctx context.Context, loaded *lint.Loaded) (map[lint.Principal]release, error) {
+func (d *Deployment) build(ctx context.Context, loaded *lint.Loaded) (map[lint.Principal]release, error) {
 	p := loaded.Pipeline
-	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: l.bigtable, CredentialsFile: p.CredentialsFile})
+	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: d.Bigtable, CredentialsFile: p.CredentialsFile})
 	if err != nil {
 		return nil, err
 	}
 	cfg := assemble.Config{
 		Pipeline: p, Compiled: loaded.Write, Dialer: dialer,
-		PubSub: func(context.Context) (*pubsub.Client, error) { return l.client, nil },
-		Ledger: func(context.Context) (*ledger.Ledger, error) { return l.ledgerOnce(ctx) },
-		Holder: holder(), Logger: l.logger, Records: l.records, Now: time.Now, CloseTime: closeTimeout,
-		Reports: assemble.Reports{Write: l.wrote, ScanPlanner: l.planned},
+		PubSub: func(context.Context) (*pubsub.Client, error) { return d.Client, nil },
+		Ledger: func(context.Context) (*ledger.Ledger, error) { return d.ledgerOnce(ctx) },
+		Holder: d.Holder, Logger: d.Logger, Records: d.Records, Now: time.Now, CloseTime: closeTimeout,
+		Reports: assemble.Reports{Write: d.Wrote, ScanPlanner: d.Planned},
 	}
 	releases := map[lint.Principal]release{}
 	for _, b := range assemble.Builders() {
 		if !b.Wanted(p) {
 			continue
 		}
-		if releases[b.Name], err = l.release(b, cfg); err != nil {
+		if releases[b.Name], err = d.buildRelease(b, cfg); err != nil {
 			delete(releases, b.Name)
 			return nil, errors.Join(err, closeReleases(releases))
 		}
@@ -78,25 +78,25 @@ func (l *local) build(ctx context.Context, loaded *lint.Loaded) (map[lint.Princi
 }
 
 // ledgerOnce opens the ledger when a function first needs it.
-func (l *local) ledgerOnce(ctx context.Context) (*ledger.Ledger, error) {
-	if l.ledger == nil {
+func (d *Deployment) ledgerOnce(ctx context.Context) (*ledger.Ledger, error) {
+	if d.ledger == nil {
 		var err error
-		if l.ledger, err = l.openLedger(ctx); err != nil {
+		if d.ledger, err = d.OpenLedger(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return l.ledger, nil
+	return d.ledger, nil
 }
 
-// release builds one version of a function, with as many instances as it is to have.
-func (l *local) release(b assemble.Builder, cfg assemble.Config) (release, error) {
-	if b.Name != lint.ScanWorker || l.workers == 0 {
-		return l.instances(b, cfg, 1)
+// buildRelease builds one version of a function, with as many instances as it is to have.
+func (d *Deployment) buildRelease(b assemble.Builder, cfg assemble.Config) (release, error) {
+	if b.Name != lint.ScanWorker || d.Workers == 0 {
+		return d.instances(b, cfg, 1)
 	}
-	return l.instances(b, cfg, l.workers)
+	return d.instances(b, cfg, d.Workers)
 }
 
-func (l *local) instances(b assemble.Builder, cfg assemble.Config, n int) (release, error) {
+func (d *Deployment) instances(b assemble.Builder, cfg assemble.Config, n int) (release, error) {
 	out := release{}
 	cfg.Stopping, out.stop = context.WithCancel(context.Background())
 	var built []*assemble.Function
@@ -110,7 +110,7 @@ func (l *local) instances(b assemble.Builder, cfg assemble.Config, n int) (relea
 	}
 	free := make(pool, n)
 	for i := range n {
-		cfg.Reports.ScanWorker = func(_ context.Context, s scanworker.Summary) { l.scanned(i, s) }
+		cfg.Reports.ScanWorker = func(_ context.Context, s scanworker.Summary) { d.Scanned(i, s) }
 		f, err := b.Build(cfg)
 		if err != nil {
 			return release{}, errors.Join(err, out.close())
@@ -118,7 +118,7 @@ func (l *local) instances(b assemble.Builder, cfg assemble.Config, n int) (relea
 		built = append(built, f)
 		free <- f
 	}
-	if out.handler = free; b.Name != lint.ScanWorker || l.workers == 0 {
+	if out.handler = free; b.Name != lint.ScanWorker || d.Workers == 0 {
 		out.handler = built[0] // for any number of requests at once
 	}
 	return out, nil

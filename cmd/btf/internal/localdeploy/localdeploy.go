@@ -1,0 +1,168 @@
+// Package localdeploy guarantees that a pipeline runs on this machine as it is deployed: an
+// emulated Bigtable with its tables, a Pub/Sub with its topics, and its functions behind the
+// push subscriptions that lint derives from its file. A new version of the file replaces the
+// one that runs without losing a delivery.
+package localdeploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"github.com/bigtable-functions/bigtable-functions/emulator"
+	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+const (
+	// closeTimeout bounds how long a part of a local deployment may take to end.
+	closeTimeout = 10 * time.Second
+	// Project is the project of the topics of a local deployment.
+	Project = "local"
+)
+
+// Options are what deployments on this machine differ in.
+type Options struct {
+	Logger *slog.Logger
+	// Records is what scans with `to: log` write to.
+	Records *slog.Logger
+	// Holder names this process in leases.
+	Holder string
+	// OpenLedger is called once, when a file has scans. The deployment does not close it.
+	OpenLedger func(context.Context) (*ledger.Ledger, error)
+	// Tablets are the keys at which a table is cut when it is made, by the table's id.
+	Tablets map[string][]string
+	// Workers is how many instances scan-worker has, each for one split at a time; 0: one
+	// instance for any number of them.
+	Workers int
+	// Endless is set if what was published is not kept, for a process that runs for long.
+	Endless bool
+
+	// Wrote, Planned and Scanned are called with each summary of the functions, and Finished
+	// with each scan that is finished. A pipeline without scans needs the first alone;
+	// Planned may be nil.
+	Wrote    func(context.Context, write.Summary)
+	Planned  func(context.Context, scanplanner.Summary)
+	Scanned  func(worker int, s scanworker.Summary)
+	Finished func(task.ScanDone)
+}
+
+// Deployment is a pipeline that runs in this process. It must be closed. Deploy and Close
+// are not safe for concurrent use.
+type Deployment struct {
+	Options
+	Bigtable string // host:port of the emulator
+	Emulator *emulator.Emulator
+	Cloud    *localcloud.Cloud
+	Client   *pubsub.Client // of Cloud
+	ledger   *ledger.Ledger // nil until a file has scans
+
+	services map[string]*service                 // by the service's id
+	pushes   map[string]*localcloud.Subscription // by the subscription's id
+	made     map[string]bool                     // what once has made
+	closers  []func() error
+}
+
+// Start deploys a pipeline.
+func Start(ctx context.Context, loaded *lint.Loaded, o Options) (_ *Deployment, err error) {
+	d := &Deployment{
+		Options: o, services: map[string]*service{}, pushes: map[string]*localcloud.Subscription{}, made: map[string]bool{},
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if err := d.startBigtable(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.startPubSub(ctx); err != nil {
+		return nil, err
+	}
+	return d, d.Deploy(ctx, loaded)
+}
+
+// Push returns the push subscription of this id. It is nil if the pipeline has none.
+func (d *Deployment) Push(id string) *localcloud.Subscription { return d.pushes[id] }
+
+// ServiceURL returns the URL of the service of this id. It is empty if the pipeline has none.
+func (d *Deployment) ServiceURL(id string) string {
+	if s := d.services[id]; s != nil {
+		return s.url
+	}
+	return ""
+}
+
+func (d *Deployment) onClose(f func() error) { d.closers = append(d.closers, f) }
+
+// Close ends everything: deliveries first, which need all the rest, then the newest
+// first.
+func (d *Deployment) Close() error {
+	var errs []error
+	if d.Cloud != nil {
+		d.Cloud.Stop()
+		for _, s := range d.services {
+			s.versions.stop()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		errs = append(errs, d.Cloud.Close(ctx))
+	}
+	for len(d.closers) > 0 {
+		last := len(d.closers) - 1
+		errs = append(errs, d.closers[last]())
+		d.closers = d.closers[:last]
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Deployment) startBigtable(ctx context.Context) error {
+	var err error
+	if d.Emulator, err = emulator.New(emulator.Options{}); err != nil {
+		return fmt.Errorf("starting the emulator: %w", err)
+	}
+	listener, err := listen(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listening for the emulator: %w", err), d.Emulator.Close())
+	}
+	d.Bigtable = listener.Addr().String()
+	var serving sync.WaitGroup
+	var served error
+	serving.Go(func() { served = d.Emulator.Serve(listener) })
+	d.onClose(func() error {
+		err := d.Emulator.Close()
+		serving.Wait()
+		return errors.Join(err, served)
+	})
+	return nil
+}
+
+func listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", "127.0.0.1:0")
+}
+
+// startPubSub starts Pub/Sub, and what the functions publish through.
+func (d *Deployment) startPubSub(ctx context.Context) error {
+	var err error
+	if d.Cloud, err = localcloud.New(localcloud.Options{Project: Project, Forget: d.Endless, Logger: d.Logger}); err != nil {
+		return err
+	}
+	// Its publishers end later than ctx: what is under way then publishes yet.
+	if d.Client, err = d.Cloud.Client(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	d.onClose(d.Client.Close)
+	return nil
+}
