@@ -21,14 +21,14 @@ func TestImportsGoDown(t *testing.T) {
 	if len(found) < 10 {
 		t.Fatalf("only %d packages found under the module's root", len(found))
 	}
-	for _, v := range violations(house, found) {
+	for _, v := range append(violations(table, found), unused(table, found)...) {
 		t.Error(v)
 	}
 }
 
 func TestTheTableHasNoCycle(t *testing.T) {
-	for pkg := range house {
-		if matches(reach(house, pkg), pkg) {
+	for pkg := range table {
+		if matches(reach(table, pkg), pkg) {
 			t.Errorf("%s lies below itself", pkg)
 		}
 	}
@@ -64,8 +64,8 @@ func TestAForbiddenImportIsReported(t *testing.T) {
 			want: "internal/btrpc may not import internal/writer"},
 		{name: "a leaf imports", pkg: "internal/cell", imports: imports{code: []string{"internal/rowrange"}},
 			want: "internal/cell may not import internal/rowrange"},
-		{name: "function to function", pkg: "functions/changes", imports: imports{code: []string{"functions/write"}},
-			want: "functions/changes may not import functions/write"},
+		{name: "function to function", pkg: "functions/scan-worker", imports: imports{code: []string{"functions/write"}},
+			want: "functions/scan-worker may not import functions/write"},
 		{name: "internal to function", pkg: "internal/localcloud", imports: imports{code: []string{"functions/write"}},
 			want: "internal/localcloud may not import functions/write"},
 		{name: "the test of internal to function", pkg: "internal/localcloud", imports: imports{tests: []string{"functions/write"}},
@@ -83,7 +83,7 @@ func TestAForbiddenImportIsReported(t *testing.T) {
 			want: "functions/scan-worker may not import cmd/internal/assemble"},
 		{name: "test support in a program", pkg: "cmd/btf", imports: imports{code: []string{"internal/googleemu"}},
 			want: "cmd/btf may not import internal/googleemu"},
-		{name: "a test goes further down than its package", pkg: "internal/lint", imports: imports{tests: []string{"internal/push"}}},
+		{name: "a test goes further down than its package", pkg: "internal/lint", imports: imports{tests: []string{"internal/record"}}},
 		{name: "a test goes up", pkg: "internal/retry", imports: imports{tests: []string{"internal/btrpc"}},
 			want: "tests of internal/retry may not import internal/btrpc"},
 		{name: "unknown package", pkg: "internal/util", want: "internal/util is in no layer: add it to the table"},
@@ -91,7 +91,7 @@ func TestAForbiddenImportIsReported(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := violations(house, map[string]imports{tt.pkg: tt.imports})
+			got := violations(table, map[string]imports{tt.pkg: tt.imports})
 			switch {
 			case tt.want == "" && len(got) > 0:
 				t.Errorf("reported %q, want nothing", got)
@@ -99,6 +99,18 @@ func TestAForbiddenImportIsReported(t *testing.T) {
 				t.Errorf("reported %q, want one that starts with %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestARowThatSaysTooMuchIsReported(t *testing.T) {
+	rows := map[string][]string{"a": {"b", "c"}, "b": {}, "c": {"b"}, "gone": {"b"}}
+	found := map[string]imports{"a": {code: []string{"b"}, tests: []string{"c"}}, "b": {}, "c": {code: []string{"b"}}}
+	want := []string{
+		"a does not import c: remove it from the row in internal/layers/layers.go",
+		"gone does not exist: remove its row in internal/layers/layers.go",
+	}
+	if got := unused(rows, found); !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
 	}
 }
 
@@ -128,7 +140,7 @@ func TestAForbiddenImportInAFileIsReported(t *testing.T) {
 	write("internal/cell/testdata/broken.go", "not Go")
 	write("bench/go.mod", "module elsewhere\n")
 	write("bench/bench.go", "package bench\n\nimport _ \""+Module+"/cmd/btf\"\n")
-	got := violations(house, load(t, dir))
+	got := violations(table, load(t, dir))
 	if len(got) != 1 || !strings.HasPrefix(got[0], "internal/cell may not import pipeline") {
 		t.Errorf("reported %q, want the one import of pipeline", got)
 	}
