@@ -358,12 +358,13 @@ func join(list, separator ref.Val) ref.Val {
 		return types.MaybeNoSuchOverloadErr(separator)
 	}
 	var b strings.Builder
-	for it := l.Iterator(); it.HasNext() == types.True; {
+	first := true
+	for it := l.Iterator(); it.HasNext() == types.True; first = false {
 		part, ok := it.Next().(types.String)
 		if !ok {
 			return types.WrapErr(failf("join() takes a list of text"))
 		}
-		if b.Len() > 0 {
+		if !first { // parts may be empty
 			b.WriteString(string(between))
 		}
 		if b.Len()+len(part)+len(between) > maxText {

@@ -226,6 +226,24 @@ func TestACallThatWouldMakeTooMuchTextIsRefused(t *testing.T) {
 	}
 }
 
+// A separator stands between any two parts, also beside empty ones: ["", "a"] and ["a"] are
+// two texts, and two keys.
+func TestJoinSeparatesEmptyParts(t *testing.T) {
+	for source, want := range map[string]string{
+		`["", "a"].join(",")`:               ",a",
+		`["", ""].join("#")`:                "#",
+		`["", "", "a", ""].join(",")`:       ",,a,",
+		`[event.e, "x", event.e].join("-")`: "-x-",
+		`[""].join(",")`:                    "",
+		`["a", "", "b"].join()`:             "ab",
+	} {
+		vars := &Vars{Event: map[string]any{"e": ""}, Message: &Message{}}
+		if got, err := compile(t, source, Text).Eval(vars); err != nil || got != want {
+			t.Errorf("%s = %q, %v; want %q", source, got, err, want)
+		}
+	}
+}
+
 // The fast path may only ever answer what the interpreter answers.
 func TestFastPathAgreesWithTheInterpreter(t *testing.T) {
 	values := []any{"2026-08-30T1:15:30Z", "2026-08-30T10:15:30,5Z", "2026-08-30T10:15:30.5Z", "2026-08-30T10:15:30.Z", "2026-08-30T10:15:30+24:00", "2026-08-30T10:15:30+00:60",
