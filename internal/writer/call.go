@@ -278,6 +278,9 @@ func (t *table) sendAgain(c *call, o *outcome, now time.Time) {
 	if t.failedUntil.After(now) {
 		due = t.failedUntil
 	}
+	if late := c.ends.Add(lateMargin); !now.Before(c.ends) && due.Before(late) {
+		due = late // the service may have begun to count the call's time later
+	}
 	left := o.again[:0]
 	for _, it := range o.again {
 		if t.w.stopped || !due.Before(it.req.deadline) {

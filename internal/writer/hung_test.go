@@ -221,6 +221,34 @@ func TestALateApplicationUndoesNothing(t *testing.T) {
 	}
 }
 
+// A call's deadline reaches the service a little later than it was counted here. What waits
+// for the call's end waits for that, too: neither the entry nor its successor is sent while
+// the service may still apply the call.
+func TestACallThatIsAppliedJustAfterItsDeadlineUndoesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		first   Entry
+		ordered bool
+	}{
+		"a delete":              {deleteRow("k"), false},
+		"a set, under ordering": {setValue("k", 1000, "old"), true},
+		"a set":                 {setValue("k", 1000, "old"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHanging(2*time.Second, attemptTimeout+lateMargin/2)
+				w := start(t, &h.service, func(cfg *Config) { cfg.Ordered = c.ordered })
+				ctx := within(t, 4*time.Minute)
+				wantApplied(t, w.Apply(ctx, []Entry{c.first}))
+				wantApplied(t, w.Apply(ctx, []Entry{setValue("k", 1000, "new")}))
+				time.Sleep(2 * time.Minute)
+				if got := h.value("k/cf:q@1000"); got != "new" {
+					t.Errorf("the cell is %q, want new", got)
+				}
+			})
+		})
+	}
+}
+
 // Under message ordering a successor may come to another process, which knows nothing of
 // the hung call: nothing is sent beside it.
 func TestUnderOrderingNothingIsSentBesideAHungCall(t *testing.T) {

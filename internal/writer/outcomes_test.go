@@ -90,6 +90,8 @@ func TestAtTheDeadlineWhatIsAppliedIsKnown(t *testing.T) {
 		if d := time.Since(begin); d > 31*time.Second {
 			t.Errorf("returned after %v", d)
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		for _, keys := range s.requests[1:] {
 			if slices.Contains(keys, "row-00001") {
 				t.Error("an applied entry was sent again")
