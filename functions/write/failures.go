@@ -24,21 +24,28 @@ func (f *function) policy(x *failure) pipeline.Policy {
 	return f.cfg.Pipeline.Write.OnFailure
 }
 
-// maxLetters is how many dead letters one message may cause. Where it would be more, the
-// message becomes one letter as a whole.
-const maxLetters = 1000
+// Of one message at most maxLetters dead letters with maxLetterBytes of data are kept. Where
+// it would be more, the message becomes one letter as a whole. Records are as large together
+// as their message; the entries that they become can be far larger.
+const (
+	maxLetters     = 1000
+	maxLetterBytes = 16 << 20
+)
 
 // post collects the dead letters of one delivery. None is published before all are known.
 type post struct {
 	letters []deadletter.Letter
 	count   int  // records and entries in letters, or in the one letter instead
+	kept    int  // letters that are published
+	bytes   int  // of data of all letters
 	tooMany bool // the message as a whole is the letter
 	sent    bool // that letter is kept
 }
 
 func (p *post) add(l deadletter.Letter) {
 	p.count++
-	if p.tooMany = p.tooMany || len(p.letters) == maxLetters; p.tooMany {
+	p.bytes += len(l.Data)
+	if p.tooMany = p.tooMany || p.kept+len(p.letters) == maxLetters || p.bytes > maxLetterBytes; p.tooMany {
 		p.letters = nil
 		return
 	}
@@ -89,7 +96,7 @@ func (f *function) keepLetters(ctx context.Context, d *delivery) error {
 	if p.tooMany && !p.sent {
 		whole := f.wholeLetter(d, count)
 		if err := whole.Check(); err != nil {
-			d.refused.add(fmt.Errorf("more than %d dead letters of one message, which cannot be kept as one: %w", maxLetters, err))
+			d.refused.add(fmt.Errorf("more than %d dead letters, or %d MiB of them, of one message, which cannot be kept as one: %w", maxLetters, maxLetterBytes>>20, err))
 			return nil
 		}
 		letters, p.sent = []deadletter.Letter{whole}, true
@@ -101,6 +108,7 @@ func (f *function) keepLetters(ctx context.Context, d *delivery) error {
 		if err != nil {
 			return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)
 		}
+		p.kept += len(letters)
 	}
 	s.DeadLettered += count
 	return nil
@@ -109,7 +117,7 @@ func (f *function) keepLetters(ctx context.Context, d *delivery) error {
 // wholeLetter keeps the message, to be mapped again by every mapping. It stands for count
 // records and entries.
 func (f *function) wholeLetter(d *delivery, count int) deadletter.Letter {
-	l := f.bareLetter(d, fmt.Errorf("%d records or entries of the message can never be written; over %d are kept as one letter", count, maxLetters))
+	l := f.bareLetter(d, fmt.Errorf("%d records or entries of the message can never be written; over %d, or over %d MiB, are kept as one letter", count, maxLetters, maxLetterBytes>>20))
 	l.Kind, l.Data = deadletter.KindRecord, d.Message.Data
 	l.Origin = &deadletter.Origin{
 		Attributes: d.Message.Attributes, OrderingKey: d.Message.OrderingKey, Subscription: d.Message.Subscription, Whole: true,

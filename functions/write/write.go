@@ -149,8 +149,12 @@ func (f *function) handle(ctx context.Context, d *delivery) error {
 	err := f.steps(ctx, d, func(result *mapping.Result) error {
 		d.summary.Records += result.Records
 		d.summary.Skipped += result.Skipped
-		d.last.keep(result)
-		return f.settle(ctx, d, f.unwritable(d, result), result.Rows)
+		free := d.last.keep(result)
+		if err := f.settle(ctx, d, f.unwritable(d, result), result.Rows); err != nil {
+			return err
+		}
+		d.Memory.Release(free)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -159,7 +163,8 @@ func (f *function) handle(ctx context.Context, d *delivery) error {
 }
 
 // steps decodes and maps the message, some of it at a time, and calls do with the result of
-// each step. What it charges is given back after each.
+// each step, which gives back what was charged for it. What the records were charged is given
+// back here.
 func (f *function) steps(ctx context.Context, d *delivery, do func(*mapping.Result) error) error {
 	most := f.cfg.Pipeline.Write.Limits.InFlight.MaxRecordBytes
 	d.session = f.cfg.Compiled.Start(message(&d.Message), d.summary.Start)
@@ -197,7 +202,6 @@ func (f *function) mapStep(ctx context.Context, d *delivery, do func(*mapping.Re
 			size += d.step[at+i].Size
 		}
 		at += result.Records
-		d.Memory.Release(result.Made)
 	}
 	d.before += len(d.step)
 	clear(d.step)
@@ -210,18 +214,22 @@ func (f *function) mapStep(ctx context.Context, d *delivery, do func(*mapping.Re
 // kept; where there are more, none is, and the message is mapped again.
 type last struct {
 	rows []*mapping.Row
+	made int64 // what was charged for them, and stays charged
 	many bool
 }
 
-func (l *last) keep(result *mapping.Result) {
+// keep returns how much of what was charged can be given back.
+func (l *last) keep(result *mapping.Result) (free int64) {
 	if len(result.Last) == 0 {
-		return
+		return result.Made
 	}
 	if l.many = l.many || len(l.rows) > 0; l.many {
-		l.rows = nil
-		return
+		free = result.Made + l.made
+		l.rows, l.made = nil, 0
+		return free
 	}
-	l.rows = result.Last
+	l.rows, l.made = result.Last, result.Made
+	return 0
 }
 
 // settle applies rows and hands what can never be written to its policy. An error means
@@ -250,7 +258,13 @@ func (f *function) finish(ctx context.Context, d *delivery) error {
 	switch {
 	case d.last.many:
 		// What is refused here was refused when the rest was mapped.
-		err = f.steps(ctx, d, func(result *mapping.Result) error { return f.settle(ctx, d, nil, result.Last) })
+		err = f.steps(ctx, d, func(result *mapping.Result) error {
+			if err := f.settle(ctx, d, nil, result.Last); err != nil {
+				return err
+			}
+			d.Memory.Release(result.Made)
+			return nil
+		})
 	case len(d.last.rows) > 0:
 		err = f.settle(ctx, d, nil, d.last.rows)
 	}

@@ -1,0 +1,100 @@
+package write_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+)
+
+// bounded adds limits to a file.
+func bounded(file, limits string) string {
+	return strings.Replace(file, "write:\n", "write:\n  limits: {inFlight: {"+limits+"}}\n", 1)
+}
+
+// items is an event whose forEach makes n rows.
+func items(n int) []byte {
+	return []byte(`{"id":"e","items":[` + list(n) + "]}")
+}
+
+// blocked delivers data and returns once its n-th call of MutateRows waits, which release
+// lets go on; end returns the status.
+func blocked(t *testing.T, file string, n int32, data []byte) (h *house, release func(), end func() int) {
+	t.Helper()
+	var calls atomic.Int32
+	waits, goes := make(chan struct{}), make(chan struct{})
+	h = newHouse(t, file, counterFamilies(), func(h *house) {
+		h.call = func(method string) {
+			if method == "MutateRows" && calls.Add(1) == n {
+				close(waits)
+				<-goes
+			}
+		}
+	})
+	status := make(chan int, 1)
+	go func() { status <- h.deliver("first", data) }()
+	select {
+	case <-waits:
+	case s := <-status:
+		t.Fatalf("it ends with %d\n%s", s, h.log)
+	}
+	return h, func() { close(goes) }, func() int { return <-status }
+}
+
+// What waits until everything else is applied is counted while it waits.
+func TestRowsThatGoLastKeepTheirReservation(t *testing.T) {
+	file := strings.NewReplacer("rowKey: event.counter", "forEach: event.items\n      rowKey: string(item)",
+		`bucket(timestamp(event.at), duration("1h"))`, `timestamp("2026-08-30T10:00:00Z")`).Replace(countersFile("window", "1"))
+	h, release, end := blocked(t, bounded(file, "maxRequestBytes: 5MiB"), 1, items(2000))
+	if status := h.deliver("second", items(2000)); status != http.StatusTooManyRequests {
+		t.Errorf("beside one that holds most of the memory: %d", status)
+	}
+	release()
+	if status := end(); status != http.StatusNoContent {
+		t.Errorf("the first: %d\n%s", status, h.log)
+	}
+	if status := h.deliver("second", items(2000)); status != http.StatusNoContent {
+		t.Errorf("alone: %d\n%s", status, h.log)
+	}
+}
+
+// Dead letters of one message are bounded in bytes, too: rows can be far larger than the
+// records that made them.
+func TestTheDeadLettersOfOneMessageAreBoundedInBytes(t *testing.T) {
+	file := strings.NewReplacer("rowKey: event.id", "forEach: event.items\n      rowKey: string(item)").Replace(ordersFile("ndjson", "dead-letter", "skip"))
+	h := newHouse(t, file, plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 1000 })
+	status := h.deliver("m-1", []byte(`{"id":"e","items":[`+list(100)+`],"extra":"`+strings.Repeat("x", 200_000)+`"}`))
+	if status != http.StatusNoContent || len(h.letters.letters) != 1 {
+		t.Fatalf("%d, %d letters", status, len(h.letters.letters))
+	}
+	if l := h.letters.letters[0]; l.Kind != deadletter.KindRecord || l.Origin == nil || !l.Origin.Whole || l.Mapping != "" {
+		t.Errorf("%v", l.Kind)
+	}
+}
+
+// The bound holds for all letters of a message, those of what goes last included.
+func TestTheDeadLettersOfWhatGoesLastCountWithTheOthers(t *testing.T) {
+	file := strings.Replace(countersFile("window", "int(event.delta)"), "write:\n", "write:\n  limits: {consecutiveRejections: 1000000}\n", 1)
+	h := newHouse(t, file, counterFamilies(), func(h *house) { h.service.CellBytes = 100 })
+	var data []byte
+	for i := range 501 {
+		data = fmt.Appendf(data, `{"counter":"c%d","id":"bad%d","at":"2026-08-30T10:15:30Z","delta":"much"}`+"\n", i, i)
+		data = fmt.Appendf(data, `{"counter":"c%d","id":"large%d","at":"2026-08-30T10:15:30Z","delta":1,"note":"%0200d"}`+"\n", i, i, i)
+	}
+	status := h.deliver("m-1", data)
+	if got := len(h.letters.letters); status != http.StatusNoContent || got != 501+1 || !h.letters.letters[got-1].Origin.Whole {
+		t.Errorf("%d, %d letters", status, got)
+	}
+}
+
+// list is the numbers below n.
+func list(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%d,", i)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
