@@ -184,6 +184,9 @@ func (t *table) settle(c *call) outcome {
 		o.own++
 		if err == nil || c.present != nil { // also applied where it is in another call by now, which then counts for nothing
 			o.applied++
+			if it.call != c {
+				t.mayComeLate(it)
+			}
 			w.end(it, err)
 			continue
 		}

@@ -184,6 +184,16 @@ func (t *table) giveUpHung(c *call, now time.Time) {
 	}
 }
 
+// mayComeLate remembers an entry that an earlier call has applied, where it is in flight once
+// more.
+func (t *table) mayComeLate(it *item) {
+	for _, c := range t.inFlight {
+		if c == it.call && slices.Contains(c.items, it) {
+			t.late.add(it, c.ends.Add(lateMargin))
+		}
+	}
+}
+
 // hungPlace is an entry's place in a call that was given up and has not ended.
 type hungPlace struct {
 	call *call

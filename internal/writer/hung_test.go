@@ -249,6 +249,38 @@ func TestACallThatIsAppliedJustAfterItsDeadlineUndoesNothing(t *testing.T) {
 	}
 }
 
+// An entry that its first call turns out to have applied may be in a second one, which was
+// sent meanwhile: that one undoes nothing either.
+func TestASecondCallThatIsAppliedAfterTheFirstUndoesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanging(0, 0)
+		h.stream = func(n int, r *bigtablepb.MutateRowsRequest, out bigtablepb.Bigtable_MutateRowsServer) error {
+			switch n {
+			case 1:
+				time.Sleep(leastPatience + time.Second)
+			case 2:
+				time.Sleep(attemptTimeout - time.Second)
+				h.write(r.Entries)
+				<-out.Context().Done()
+				return out.Context().Err()
+			}
+			h.write(r.Entries)
+			return h.respond(r, nil, out)
+		}
+		w := start(t, &h.service)
+		ctx := within(t, 4*time.Minute)
+		wantApplied(t, w.Apply(ctx, []Entry{setValue("k", 1000, "old")}))
+		if took := time.Since(h.start); took > leastPatience+2*time.Second {
+			t.Errorf("the first takes %v", took)
+		}
+		wantApplied(t, w.Apply(ctx, []Entry{setValue("k", 1000, "new")}))
+		time.Sleep(2 * time.Minute)
+		if got := h.value("k/cf:q@1000"); got != "new" {
+			t.Errorf("the cell is %q, want new", got)
+		}
+	})
+}
+
 // Under message ordering a successor may come to another process, which knows nothing of
 // the hung call: nothing is sent beside it.
 func TestUnderOrderingNothingIsSentBesideAHungCall(t *testing.T) {
