@@ -61,6 +61,34 @@ func TestRowsThatGoLastKeepTheirReservation(t *testing.T) {
 	}
 }
 
+// What is remembered of contributions under explicit ids, for as long as the message is
+// worked on, is counted.
+func TestRememberedContributionsAreReserved(t *testing.T) {
+	file := strings.NewReplacer("rowKey: event.counter", `when: '!has(event.last)'`+"\n      rowKey: '\"c\"'", "dedupeId: event.id", "dedupeId: event.i", "    - when: has(event.note)\n          set: {cf: {note: event.note}}\n", "",
+		`bucket(timestamp(event.at), duration("1h"))`, `timestamp("2026-08-30T10:00:00Z")`).Replace(countersFile("marker", "1")) + `
+    - name: last
+      when: has(event.last)
+      table: counters
+      rowKey: '"last"'
+      mutations:
+        - set: {cf: {last: string(event.last)}}
+`
+	ids := func(from, to int) (data []byte) {
+		for i := from; i < to; i++ {
+			data = fmt.Appendf(data, `{"i":%d}`+"\n", i)
+		}
+		return data
+	}
+	h, release, end := blocked(t, bounded(file, "maxRequestBytes: 7MiB"), 1, append(ids(0, 40_000), `{"last":1}`...))
+	if status := h.deliver("second", ids(50_000, 51_000)); status != http.StatusTooManyRequests {
+		t.Errorf("beside one that remembers much: %d", status)
+	}
+	release()
+	if status := end(); status != http.StatusNoContent {
+		t.Errorf("the first: %d\n%s", status, h.log)
+	}
+}
+
 // Dead letters of one message are bounded in bytes, too: rows can be far larger than the
 // records that made them.
 func TestTheDeadLettersOfOneMessageAreBoundedInBytes(t *testing.T) {

@@ -86,6 +86,9 @@ const (
 	stepBytes   = 4 << 20
 )
 
+// sizeOfCounted is what an element of delivery.counted takes, in bytes.
+const sizeOfCounted = 100
+
 // delivery is one delivery on its way through the function.
 type delivery struct {
 	*push.Delivery
@@ -284,10 +287,14 @@ func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) 
 		d.summary.table(r.Schema.Name).Sent++
 	}
 	a := applying{writer: f.cfg.Writer, maxBytes: int(f.cfg.Pipeline.Write.Limits.Batch.MaxBytes), counted: d.counted}
+	known := len(d.counted)
 	err := a.apply(ctx, rows)
 	d.counted = a.counted
 	d.summary.Applied += a.applied
 	if err != nil {
+		return nil, err
+	}
+	if err := d.Memory.Charge(ctx, sizeOfCounted*int64(len(d.counted)-known)); err != nil {
 		return nil, err
 	}
 	var failures []failure
