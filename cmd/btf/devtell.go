@@ -177,7 +177,7 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 	add := func(a slog.Attr) bool {
 		if value := a.Value.Resolve().String(); a.Key == "error" {
 			reason = value
-		} else {
+		} else if value != "" {
 			rest = append(rest, a.Key+" "+value)
 		}
 		return true

@@ -102,7 +102,7 @@ func TestWarningsAreLinesAsTheOthers(t *testing.T) {
 	summing(t, func(s *summer, lines func() string) {
 		logger := slog.New(&lineHandler{line: s.line}).With("pipeline", "orders")
 		logger.Info("nothing to see")
-		logger.Warn("record cannot be written", "error", errors.New("no such key: status"), "messageId", "m1")
+		logger.Warn("record cannot be written", "error", errors.New("no such key: status"), "messageId", "m1", "mapping", "", "place", "")
 		logger.Error("it broke")
 		want := "warning: record cannot be written: no such key: status (pipeline orders, messageId m1)\nerror: it broke: (pipeline orders)\n"
 		if got := lines(); got != want {
