@@ -188,7 +188,7 @@ func (r *Replayer) record(out *Replay, now time.Time) error {
 func (r *Replayer) only(name string, out *Replay) (*mapping.Write, error) {
 	i := slices.IndexFunc(r.p.Write.Mappings, func(m *pipeline.Mapping) bool { return m.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("mapping %s is not in the pipeline file any more", name)
+		return nil, fmt.Errorf("mapping %s is not in the pipeline file any more: its letters are applied once a mapping of the file has this name", name)
 	}
 	out.Tables = []string{r.p.Write.Mappings[i].Table.Name}
 	if r.partial[name] == nil {
