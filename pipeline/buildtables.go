@@ -15,7 +15,7 @@ func (b *builder) tables(doc *document) {
 	}
 	seen := map[TableRef]*Table{}
 	for _, t := range b.p.Tables {
-		ref := TableRef{t.Project, t.Instance, t.ID}
+		ref := t.Ref()
 		if other := seen[ref]; t.ID != "" && other != nil {
 			b.errs.add(t.Pos, child("tables", t.Name), "is the same Bigtable table as %q: one table has one schema", other.Name)
 		}

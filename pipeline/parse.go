@@ -101,15 +101,3 @@ func (b *builder) pipeline(doc *document) {
 		b.fail(doc.at, "the file does nothing: it needs write, scans or changes")
 	}
 }
-
-// ownTopics are the suffixes of the topics that carry a pipeline's work.
-var ownTopics = []string{"events", "dead-letter", "undelivered", "scan-requests", "scan-tasks", "scan-done", "change-tasks"}
-
-// OwnTopics returns the ids of the topics that carry the pipeline's own work.
-func (p *Pipeline) OwnTopics() []string {
-	topics := make([]string, len(ownTopics))
-	for i, suffix := range ownTopics {
-		topics[i] = p.Name + "-" + suffix
-	}
-	return topics
-}

@@ -76,6 +76,11 @@ type Table struct {
 	Families          []*Family
 }
 
+// Ref names the table. Its Table is empty if the id is computed.
+func (t *Table) Ref() TableRef {
+	return TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID}
+}
+
 // Family returns the declared family of that name, or nil.
 func (t *Table) Family(name string) *Family {
 	for _, f := range t.Families {

@@ -187,7 +187,7 @@ func (d *demo) options(f *flights, place ledger.Location) localdeploy.Options {
 
 // write publishes the events and waits until each is acknowledged.
 func (d *demo) write(ctx context.Context, l *localdeploy.Deployment, f *flights) error {
-	name := f.Pipeline.Name + "-events"
+	name := pipeline.TopicEvents.Of(f.Pipeline.Name)
 	began := time.Now()
 	topic := l.Client.Publisher(name)
 	defer topic.Stop()

@@ -20,6 +20,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // scanning is what the workers tell while the demo scans.
@@ -98,7 +99,7 @@ func (d *demo) scan(ctx context.Context, l *localdeploy.Deployment, f *flights) 
 		return nil, fmt.Errorf("waiting for scan %s: %w", id, context.Cause(ctx))
 	}
 	// The last task tells of itself after it has published that event.
-	if err := l.Push(f.Pipeline.Name + "-scan-tasks").Idle(ctx); err != nil {
+	if err := l.Push(pipeline.TopicScanTasks.Of(f.Pipeline.Name)).Idle(ctx); err != nil {
 		return nil, err
 	}
 	d.scanning.end()
@@ -121,7 +122,7 @@ func request(ctx context.Context, l *localdeploy.Deployment, pipelineName string
 	if err != nil {
 		return "", err
 	}
-	topic := l.Client.Publisher(pipelineName + "-scan-requests")
+	topic := l.Client.Publisher(pipeline.TopicScanRequests.Of(pipelineName))
 	defer topic.Stop()
 	id, err := topic.Publish(ctx, &pubsub.Message{Data: body}).Get(ctx)
 	if err != nil {

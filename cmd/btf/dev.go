@@ -123,11 +123,11 @@ func (d *dev) endpoints(file *pipeline.Pipeline) error {
 	p.printf("export PUBSUB_PROJECT=%s\n", localdeploy.Project)
 	for _, table := range file.Tables {
 		if table.IDFrom.IsZero() {
-			d.tell.line("table %s", "projects/"+table.Project+"/instances/"+table.Instance+"/tables/"+table.ID)
+			d.tell.line("table %s", table.Ref())
 		}
 	}
 	if url := d.local.ServiceURL(d.name + "-" + string(lint.Write)); url != "" {
-		d.tell.line("topic %s, whose messages go to the function write at %s", localdeploy.TopicName(d.name+"-events"), url)
+		d.tell.line("topic %s, whose messages go to the function write at %s", localdeploy.TopicName(pipeline.TopicEvents.Of(d.name)), url)
 	}
 	err := errors.Join(p.err, d.tellScans(file))
 	d.tell.line("running %s; change it and save, or end with Ctrl-C", d.file)

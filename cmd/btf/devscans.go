@@ -58,7 +58,7 @@ func (d *dev) tellScans(p *pipeline.Pipeline) error {
 		d.told[s.Name] = text
 	}
 	if first {
-		done := localdeploy.TopicName(d.name + "-scan-done")
+		done := localdeploy.TopicName(pipeline.TopicScanDone.Of(d.name))
 		d.tell.line("when a scan has ended, a message says so on topic %s, to be pulled from %s", done, localdeploy.PullName(done))
 		d.tellStart(p.Scans)
 	}
@@ -72,7 +72,7 @@ func (d *dev) tellStart(all []*pipeline.Scan) {
 		return
 	}
 	request := fmt.Sprintf(`{"scan": "%s"}`, all[i].Name)
-	topic := localdeploy.TopicName(d.name + "-scan-requests")
+	topic := localdeploy.TopicName(pipeline.TopicScanRequests.Of(d.name))
 	d.tell.line("to start a scan, publish %s to topic %s:", request, topic)
 	d.tell.line(`  curl http://%s/v1/%s:publish -d '{"messages": [{"data": "%s"}]}'`,
 		d.local.Cloud.Addr(), topic, base64.StdEncoding.EncodeToString([]byte(request)))
@@ -137,7 +137,7 @@ func (d *dev) finished(s task.ScanDone) {
 
 // startScheduled asks for scans that are due, until ctx ends.
 func (d *dev) startScheduled(ctx context.Context) {
-	requests := task.NewPublisher(d.local.Client.Publisher(d.name + "-scan-requests"))
+	requests := task.NewPublisher(d.local.Client.Publisher(pipeline.TopicScanRequests.Of(d.name)))
 	defer requests.Close()
 	s := scheduler{
 		clock: d.clock, tell: d.tell.line,

@@ -158,7 +158,7 @@ func (r *replay) drain(ctx context.Context, client *pubsub.Client, project, name
 	bar := newProgress(r.stderr, "replayed", unknownTotal)
 	defer bar.end()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, id := range []string{name + "-dead-letter", name + "-undelivered"} {
+	for _, id := range []string{pipeline.TopicDeadLetter.Of(name), pipeline.TopicUndelivered.Of(name)} {
 		p := &puller{client: client.SubscriptionAdminClient, subscription: "projects/" + project + "/subscriptions/" + id}
 		g.Go(func() error {
 			err := p.run(ctx, func(m *push.Message) bool {

@@ -103,9 +103,8 @@ func (s *scanner) connect(p *pipeline.Pipeline, scan *pipeline.Scan) error {
 		return unconnected(err, btrpc.EmulatorVariable)
 	}
 	s.onClose(conn.Close)
-	table := pipeline.TableRef{Project: scan.Table.Project, Instance: scan.Table.Instance, Table: scan.Table.ID}
 	s.probe = func(ctx context.Context) error {
-		_, err := btrpc.NewTable(table.String(), scan.AppProfile).SampleRowKeys(ctx, conn)
+		_, err := btrpc.NewTable(scan.Table.Ref().String(), scan.AppProfile).SampleRowKeys(ctx, conn)
 		return err
 	}
 	if scan.OnFailure == pipeline.PolicyDeadLetter || s.to == "" && scan.To.PubSub != nil {

@@ -231,9 +231,8 @@ const sampleAttempts = 5
 // sample asks for the table's tablets. What the table or the application profile is
 // refused for is the request's fault; a missing permission is not, and can be given.
 func (f *function) sample(ctx context.Context, def *pipeline.Scan, s *Summary) ([]btrpc.Sample, error) {
-	ref := pipeline.TableRef{Project: def.Table.Project, Instance: def.Table.Instance, Table: def.Table.ID}
 	for failures := 1; ; failures++ {
-		samples, err := f.cfg.Sample(ctx, ref, def.AppProfile)
+		samples, err := f.cfg.Sample(ctx, def.Table.Ref(), def.AppProfile)
 		if err == nil {
 			s.Samples++
 			return samples, nil

@@ -83,7 +83,7 @@ func (w *work) keep(ctx context.Context, failures []relay.Failure[string]) error
 	for i, f := range failures {
 		letters[i] = deadletter.Letter{
 			Kind: deadletter.KindOutput, Mapping: w.task.Name, Error: f.Err.Error(), Time: time.Now(),
-			Table: pipeline.TableRef{Project: table.Project, Instance: table.Instance, Table: table.ID}.String(),
+			Table: table.Ref().String(),
 		}
 		if f.Record != nil && len(f.Record.Body) <= deadletter.MaxEntry {
 			letters[i].Data = f.Record.Body

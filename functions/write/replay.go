@@ -106,7 +106,7 @@ func (r *Replay) Apply(ctx context.Context, w Applier) error {
 // A letter is taken from NAME-dead-letter only, and never where Pub/Sub says that it moved
 // the message: that is what a publisher sent, who may give it a letter's attributes.
 func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
-	if moved(m.Attributes) || !strings.HasSuffix(m.Subscription, "/subscriptions/"+r.p.Name+"-dead-letter") {
+	if moved(m.Attributes) || !strings.HasSuffix(m.Subscription, "/subscriptions/"+pipeline.TopicDeadLetter.Of(r.p.Name)) {
 		return r.undelivered(m, now)
 	}
 	letter, err := deadletter.Decode(m.Data, m.Attributes)
@@ -215,8 +215,8 @@ func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) 
 	if out.Letter.PublishTime, err = time.Parse(time.RFC3339Nano, published); err != nil {
 		return out, fmt.Errorf("attribute %s is no time", movedPublishTime)
 	}
-	if m.Attributes[movedFrom] == r.p.Name+"-scan-requests" {
-		return out, fmt.Errorf("a request for a scan, which is no record: publish it again to %s-scan-requests, or acknowledge it", r.p.Name)
+	if requests := pipeline.TopicScanRequests.Of(r.p.Name); m.Attributes[movedFrom] == requests {
+		return out, fmt.Errorf("a request for a scan, which is no record: publish it again to %s, or acknowledge it", requests)
 	}
 	message := &expr.Message{
 		ID: m.ID, PublishTime: out.Letter.PublishTime.UTC(), OrderingKey: m.OrderingKey, Attributes: ownAttributes(m.Attributes),

@@ -92,7 +92,10 @@ func (g *granter) add(who Principal, role, kind, name, why string) {
 	g.out = append(g.out, Grant{who, role, Target{kind, name}, why})
 }
 
-func (g *granter) own(suffix string) string { return g.p.Name + "-" + suffix }
+func (g *granter) own(t pipeline.Topic) string { return t.Of(g.p.Name) }
+
+// account is the id of the service account of a principal.
+func (g *granter) account(of Principal) string { return g.p.Name + "-" + string(of) }
 
 func instanceName(t *pipeline.Table) string {
 	return "projects/" + t.Project + "/instances/" + t.Instance
@@ -138,7 +141,7 @@ func written(p *pipeline.Pipeline) []*pipeline.Table {
 }
 
 func (g *granter) deadLetters(who Principal) {
-	g.add(who, rolePublisher, "topic", g.own("dead-letter"), "keeps what can never be written or sent")
+	g.add(who, rolePublisher, "topic", g.own(pipeline.TopicDeadLetter), "keeps what can never be written or sent")
 }
 
 func (g *granter) ledger(who Principal) {
@@ -151,8 +154,8 @@ func (g *granter) scans() {
 	}
 	for _, who := range []Principal{ScanPlanner, ScanWorker} {
 		g.ledger(who)
-		g.add(who, rolePublisher, "topic", g.own("scan-tasks"), "hands out and continues splits")
-		g.add(who, rolePublisher, "topic", g.own("scan-done"), "tells of finished scans")
+		g.add(who, rolePublisher, "topic", g.own(pipeline.TopicScanTasks), "hands out and continues splits")
+		g.add(who, rolePublisher, "topic", g.own(pipeline.TopicScanDone), "tells of finished scans")
 	}
 	for _, s := range g.p.Scans {
 		g.table(ScanPlanner, roleBigtableReader, s.Table, "samples row keys")
@@ -171,7 +174,7 @@ func (g *granter) changes() {
 		return
 	}
 	g.ledger(Changes)
-	g.add(Changes, rolePublisher, "topic", g.own("change-tasks"), "fans out read tasks")
+	g.add(Changes, rolePublisher, "topic", g.own(pipeline.TopicChangeTasks), "fans out read tasks")
 	for _, c := range g.p.Changes {
 		g.table(Changes, roleBigtableAdmin, c.Table, "reads the change stream: the role that Google's documentation names for it")
 		g.sink(Changes, c.To, "changes "+c.Name)
@@ -207,7 +210,7 @@ func (g *granter) sink(who Principal, s pipeline.Sink, of string) {
 
 // delivery grants what brings work to the functions.
 func (g *granter) delivery(r Resources) {
-	push := g.own(string(Pusher))
+	push := g.account(Pusher)
 	for _, s := range r.Subscriptions {
 		if s.Service == "" {
 			continue
@@ -226,7 +229,7 @@ func (g *granter) delivery(r Resources) {
 			continue
 		}
 		g.add(Scheduler, roleInvoker, "service", s.Service, "starts "+s.ID)
-		g.add(Deployer, roleActAs, "serviceAccount", g.own(string(Scheduler)), "makes schedules that call with its token")
+		g.add(Deployer, roleActAs, "serviceAccount", g.account(Scheduler), "makes schedules that call with its token")
 	}
 	for _, s := range r.Services {
 		g.add(Deployer, roleActAs, "serviceAccount", s.ID, "deploys a service that runs as it")

@@ -86,7 +86,7 @@ func resources(p *pipeline.Pipeline) Resources {
 	r := &deriver{p: p}
 	if w := p.Write; w != nil {
 		r.service(Write, 270, 290)
-		s := r.push("events", Write, 300, retention)
+		s := r.push(pipeline.TopicEvents, Write, 300, retention)
 		s.MinBackoff, s.MaxBackoff = seconds(10), seconds(300)
 		s.Ordered = w.Ordered
 		r.giveUp(s)
@@ -94,16 +94,16 @@ func resources(p *pipeline.Pipeline) Resources {
 	if len(p.Scans) > 0 {
 		r.service(ScanPlanner, 270, 290)
 		r.service(ScanWorker, 100, 110)
-		s := r.push("scan-requests", ScanPlanner, 300, retention)
+		s := r.push(pipeline.TopicScanRequests, ScanPlanner, 300, retention)
 		s.MinBackoff, s.MaxBackoff = seconds(10), seconds(300)
 		r.giveUp(s)
-		s = r.push("scan-tasks", ScanWorker, 120, retention)
+		s = r.push(pipeline.TopicScanTasks, ScanWorker, 120, retention)
 		s.MinBackoff, s.MaxBackoff = seconds(10), seconds(60)
-		r.topic("scan-done")
+		r.topic(pipeline.TopicScanDone)
 	}
 	if len(p.Changes) > 0 {
 		r.service(Changes, 100, 110)
-		r.push("change-tasks", Changes, 120, shortestRetention)
+		r.push(pipeline.TopicChangeTasks, Changes, 120, shortestRetention)
 	}
 	r.kept()
 	r.schedules()
@@ -123,8 +123,8 @@ func seconds(n int) Duration { return Duration(time.Duration(n) * time.Second) }
 
 func (r *deriver) id(suffix string) string { return r.p.Name + "-" + suffix }
 
-func (r *deriver) topic(suffix string) string {
-	id := r.id(suffix)
+func (r *deriver) topic(t pipeline.Topic) string {
+	id := t.Of(r.p.Name)
 	r.out.Topics = append(r.out.Topics, id)
 	return id
 }
@@ -134,7 +134,7 @@ func (r *deriver) service(f Principal, budget, timeout int) {
 }
 
 // push adds a topic with a subscription that pushes to a function.
-func (r *deriver) push(topic string, to Principal, deadline int, keep time.Duration) *Subscription {
+func (r *deriver) push(topic pipeline.Topic, to Principal, deadline int, keep time.Duration) *Subscription {
 	id := r.topic(topic)
 	r.out.Subscriptions = append(r.out.Subscriptions, Subscription{
 		ID: id, Topic: id, Service: r.id(string(to)), AckDeadline: seconds(deadline), Retention: Duration(keep),
@@ -143,22 +143,22 @@ func (r *deriver) push(topic string, to Principal, deadline int, keep time.Durat
 }
 
 func (r *deriver) giveUp(s *Subscription) {
-	s.MaxAttempts, s.DeadLetterTopic = attempts, r.id("undelivered")
+	s.MaxAttempts, s.DeadLetterTopic = attempts, pipeline.TopicUndelivered.Of(r.p.Name)
 	r.undelivered = true
 }
 
 // kept adds the topics of what is given up on, each with a subscription to pull from.
 func (r *deriver) kept() {
 	if r.deadLetters() {
-		r.pull("dead-letter")
+		r.pull(pipeline.TopicDeadLetter)
 	}
 	if r.undelivered {
-		r.pull("undelivered")
+		r.pull(pipeline.TopicUndelivered)
 	}
 }
 
-func (r *deriver) pull(suffix string) {
-	id := r.topic(suffix)
+func (r *deriver) pull(t pipeline.Topic) {
+	id := r.topic(t)
 	r.out.Subscriptions = append(r.out.Subscriptions, Subscription{
 		ID: id, Topic: id, AckDeadline: Duration(longestDeadline), Retention: Duration(longestRetention),
 	})
@@ -188,7 +188,7 @@ func (r *deriver) schedules() {
 		if s.Schedule != nil {
 			r.out.Schedules = append(r.out.Schedules, Schedule{
 				ID: r.id("scan-" + s.Name), Cron: s.Schedule.Cron, TimeZone: s.Schedule.TimeZone,
-				Scan: s.Name, Topic: r.id("scan-requests"), Message: fmt.Sprintf(`{"scan":%q,"scheduled":true}`, s.Name),
+				Scan: s.Name, Topic: pipeline.TopicScanRequests.Of(r.p.Name), Message: fmt.Sprintf(`{"scan":%q,"scheduled":true}`, s.Name),
 			})
 		}
 	}

@@ -67,7 +67,7 @@ func (c *compiler) mapping(m *pipeline.Mapping, when, forEach *expr.Program) *ma
 	t := m.Table
 	out := &mapping{
 		src: m, when: when, forEach: forEach,
-		ref:       pipeline.TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID},
+		ref:       t.Ref(),
 		idFrom:    c.compile(t.IDFrom, expr.Text),
 		rowKey:    c.compile(m.RowKey, expr.Key),
 		timestamp: c.compile(m.Timestamp, expr.Timestamp),

@@ -17,7 +17,7 @@ import (
 
 // TableOf returns the full name of the table that a scan reads.
 func TableOf(s *pipeline.Scan) string {
-	return pipeline.TableRef{Project: s.Table.Project, Instance: s.Table.Instance, Table: s.Table.ID}.String()
+	return s.Table.Ref().String()
 }
 
 // SameTable is an error where a plan was made for another table than the one that the

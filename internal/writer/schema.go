@@ -16,7 +16,7 @@ func Schemas(tables []*pipeline.Table) func(pipeline.TableRef) (Schema, error) {
 			computed = append(computed, t)
 			continue
 		}
-		literal[pipeline.TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID}] = t
+		literal[t.Ref()] = t
 	}
 	return func(ref pipeline.TableRef) (Schema, error) {
 		if t := literal[ref]; t != nil {

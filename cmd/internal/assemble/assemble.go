@@ -123,7 +123,7 @@ func (f *Function) deadLetters(cfg *Config) (*deadletter.Publisher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the topic of dead letters: %w", err)
 	}
-	letters := deadletter.NewPublisher(client.Publisher(cfg.Pipeline.Name + "-dead-letter"))
+	letters := deadletter.NewPublisher(client.Publisher(pipeline.TopicDeadLetter.Of(cfg.Pipeline.Name)))
 	f.onClose(letters.Close)
 	return letters, nil
 }

@@ -117,12 +117,12 @@ func (f *Function) scanTopics(cfg *Config) (tasks, done scanjob.Publisher, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	topic := func(suffix string) *task.Publisher {
-		p := task.NewPublisher(client.Publisher(cfg.Pipeline.Name + suffix))
+	topic := func(t pipeline.Topic) *task.Publisher {
+		p := task.NewPublisher(client.Publisher(t.Of(cfg.Pipeline.Name)))
 		f.onClose(p.Close)
 		return p
 	}
-	return topic("-scan-tasks"), topic("-scan-done"), nil
+	return topic(pipeline.TopicScanTasks), topic(pipeline.TopicScanDone), nil
 }
 
 func scanSink(cfg *Config) func(context.Context, *pipeline.Scan) (relay.Sink, error) {

@@ -31,7 +31,7 @@ func (d *Deployment) createTables(ctx context.Context, p *pipeline.Pipeline) err
 		if !t.IDFrom.IsZero() {
 			continue
 		}
-		ref := pipeline.TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID}
+		ref := t.Ref()
 		s, err := schema(ref)
 		if err != nil {
 			return err

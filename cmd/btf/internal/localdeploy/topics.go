@@ -13,6 +13,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // service is one function over HTTP: its URL stays, its versions change.
@@ -133,11 +134,11 @@ func (d *Deployment) subscribe(ctx context.Context, loaded *lint.Loaded, release
 	if len(loaded.Pipeline.Scans) == 0 {
 		return nil
 	}
-	done := TopicName(loaded.Pipeline.Name + "-scan-done")
+	done := TopicName(pipeline.TopicScanDone.Of(loaded.Pipeline.Name))
 	if err := d.createPull(ctx, done, PullName(done), pullDeadline); err != nil {
 		return err
 	}
-	return d.listenForDone(ctx, loaded.Pipeline.Name+"-scan-done")
+	return d.listenForDone(ctx, pipeline.TopicScanDone.Of(loaded.Pipeline.Name))
 }
 
 // createSubscription makes one that is not there. Of one that would push to what does
