@@ -162,7 +162,7 @@ func (l *Ledger) edit(ctx context.Context, doc Doc, b build) (Doc, error) {
 	var doubt error
 	for attempt := range maxAttempts {
 		if doubt != nil {
-			if err := wait(ctx, backoff.Delay(attempt, mathrand.Float64())); err != nil {
+			if err := retry.Sleep(ctx, backoff.Delay(attempt, mathrand.Float64())); err != nil {
 				return Doc{}, fmt.Errorf("%w: %w", err, doubt)
 			}
 			read, err := l.get(ctx, doc.Key)
@@ -233,15 +233,4 @@ func (l *Ledger) put(doc Doc, next any) (Write, error) {
 		w.ExpireAt = doc.now().Add(l.retention).Truncate(time.Microsecond)
 	}
 	return w, nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -254,12 +254,7 @@ func (q *scanQueue) work() {
 			continue
 		}
 		failures++
-		timer := time.NewTimer(redelivery.Delay(failures, 0.5))
-		select {
-		case <-timer.C:
-		case <-q.stopping.Done():
-			timer.Stop()
-		}
+		_ = retry.Sleep(q.stopping, redelivery.Delay(failures, 0.5)) // next sees whether the queue stops
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
@@ -17,12 +18,7 @@ type clock struct {
 
 func systemClock() clock {
 	return clock{now: time.Now, sleep: func(ctx context.Context, d time.Duration) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, d) // the scheduler sees whether ctx has ended
 	}}
 }
 

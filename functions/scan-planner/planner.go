@@ -245,7 +245,7 @@ func (f *function) sample(ctx context.Context, def *pipeline.Scan, s *Summary) (
 		case class.Verdict != retry.VerdictTransient || failures == sampleAttempts:
 			return nil, err
 		}
-		if err := wait(ctx, max(class.Delay, sampling.Delay(failures, 0.5))); err != nil {
+		if err := retry.Sleep(ctx, max(class.Delay, sampling.Delay(failures, 0.5))); err != nil {
 			return nil, err
 		}
 	}
@@ -258,17 +258,6 @@ func unreadable(def *pipeline.Scan, code codes.Code) error {
 	}
 	return fmt.Errorf("sampling the keys of table %s (%s), application profile %q: %s; check both in the pipeline file",
 		def.Table.Name, scanjob.TableOf(def), def.AppProfile, code)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // unfinished returns the splits that workers are to be told of. Where there are none, it

@@ -52,17 +52,7 @@ func (t *table) repair() {
 		if done {
 			return
 		}
-		sleep(w.ctx, delay)
-	}
-}
-
-// sleep waits, or returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		_ = retry.Sleep(w.ctx, delay) // the next attempt sees whether the writer ends
 	}
 }
 
