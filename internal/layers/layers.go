@@ -31,7 +31,7 @@ var table = map[string][]string{
 	"pipeline":          {"internal/cell", "internal/rowrange"},
 	"internal/record":   {"internal/cell", "internal/deadletter"},
 	"internal/expr":     {"internal/cell", "pipeline"},
-	"internal/mapping":  {"internal/cell", "internal/expr", "internal/record", "pipeline"},
+	"internal/mapping":  {"internal/cell", "internal/changestream", "internal/expr", "internal/record", "pipeline"},
 	"internal/pipetest": {"internal/cell", "internal/expr", "internal/mapping", "internal/push", "internal/record", "pipeline"},
 	"internal/lint":     {"internal/expr", "internal/mapping", "pipeline"},
 
@@ -53,6 +53,8 @@ var table = map[string][]string{
 		"internal/task", "internal/telemetry", "ledger", "pipeline"},
 	"functions/scan-worker": {"internal/btrpc", "internal/deadletter", "internal/mapping", "internal/push", "internal/relay", "internal/retry",
 		"internal/rowrange", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "ledger", "pipeline"},
+	"functions/changes": {"internal/btrpc", "internal/changestream", "internal/deadletter", "internal/mapping", "internal/push", "internal/relay",
+		"internal/retry", "internal/rowrange", "internal/task", "ledger", "pipeline"},
 
 	// The emulator shares only row ranges with what it tests.
 	"emulator":                  {"emulator/internal/filter", "emulator/internal/journal", "emulator/internal/store"},

@@ -175,7 +175,7 @@ func clientCode(err error) codes.Code {
 }
 
 // isTransient lists the statuses that pass (Bigtable's documented status codes).
-// INTERNAL passes only as the cut connection that intermediaries report so.
+// INTERNAL passes only with a text that says so.
 func isTransient(code codes.Code, message string) bool {
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.ResourceExhausted:
@@ -188,8 +188,16 @@ func isTransient(code codes.Code, message string) bool {
 
 func isCut(message string) bool {
 	m := strings.ToLower(message)
-	return strings.Contains(m, "rst_stream") || strings.Contains(m, "rst stream") ||
-		strings.Contains(m, "unexpected eof") || strings.Contains(m, "unexpected eos")
+	for _, text := range [...]string{
+		"rst_stream", "rst stream", "unexpected eof", "unexpected eos",
+		// as the service's own Java client repeats them (java-bigtable, ReadChangeStream)
+		"stream closed before write could take place", "authentication backend internal server error. please retry",
+	} {
+		if strings.Contains(m, text) {
+			return true
+		}
+	}
+	return false
 }
 
 // refusedBeforeApplying lists the codes with which a service refuses a request that

@@ -105,6 +105,7 @@ func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
 func TestInternalThatIsACutConnectionPasses(t *testing.T) {
 	for _, text := range []string{
 		"stream terminated by RST_STREAM with error code: INTERNAL_ERROR",
+		"HTTP/2 error: Stream closed before write could take place", "Authentication backend internal server error. Please retry.",
 		"Received Rst stream", "RST_STREAM closed stream", "Received RST_STREAM with code 2",
 		"server closed the stream without sending trailers: unexpected EOF",
 	} {

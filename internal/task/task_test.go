@@ -122,3 +122,22 @@ func TestAMessageOfAnotherVersionIsKnownAsOne(t *testing.T) {
 		}
 	}
 }
+
+func TestATaskOfAChangeStreamReadsBack(t *testing.T) {
+	in := Changes{Version: Version, Stream: "feed", Partitions: []string{"A", "B"}}
+	b, err := Encode(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := DecodeChanges(b); err != nil || !reflect.DeepEqual(out, in) {
+		t.Errorf("%s came back as %+v, %v", b, out, err)
+	}
+	for _, body := range []string{`{"v":1}`, `{"v":1,"stream":"s"}`, `{"v":1,"stream":"s","partitions":[]}`, `{"v":1,"stream":"s","partitions":[""]}`, `{"v":1,"partitions":["A"]}`, `{"stream":"s","partitions":["A"]}`} {
+		if _, err := DecodeChanges([]byte(body)); err == nil {
+			t.Errorf("%s was taken", body)
+		}
+	}
+	if _, err := DecodeChanges([]byte(`{"v":2,"stream":"s","partitions":["A"]}`)); !errors.Is(err, ErrUnknown) {
+		t.Errorf("of another version: %v", err)
+	}
+}

@@ -1,0 +1,205 @@
+// Package changes guarantees that every change of a table reaches the sink at least once,
+// through splits and merges, and those of one row in order but for repeats: one holder at
+// a time reads a partition, and what it commits is acknowledged by the sink. Ticks and
+// tasks are hints that may come twice, late or never: the ledger is the checkpoint, and
+// the next tick is the retry.
+package changes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+const (
+	// Budget is how long one delivery may take: under the service's timeout (110 s),
+	// which is under the subscription's ack deadline (120 s).
+	Budget = 100 * time.Second
+	// CommitEvery is the shortest time between two commits of a partition: what a crash
+	// makes a sink see twice.
+	CommitEvery = 5 * time.Second
+	// Heartbeat is how often the service says how far a silent partition has come.
+	Heartbeat = 5 * time.Second
+	// Tick is how often the coordinator is expected to run.
+	Tick = time.Minute
+	// TickPath ends the path of a tick; all other requests are deliveries of tasks.
+	TickPath = "/tick"
+)
+
+// DeadLetters keeps what a policy gives up on. nil means that every letter is durable.
+type DeadLetters interface {
+	Put(ctx context.Context, letters []deadletter.Letter) error
+}
+
+// Publisher sends tasks. nil means that every one is stored.
+type Publisher interface {
+	Publish(ctx context.Context, messages ...any) error
+}
+
+// Config is what the function needs. All of it is required but DeadLetters, where no
+// stream's policy says dead-letter, Memory and Retention.
+type Config struct {
+	Pipeline *pipeline.Pipeline
+	Ledger   *ledger.Ledger
+	// Conn connects to the data service of a stream's instance. It is asked for each
+	// visit, so it keeps its connections.
+	Conn func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error)
+	// Retention returns how long the table keeps its changes, 0 where nobody knows: then
+	// an expired position is not told from one that the service refuses. It is asked for
+	// each visit. nil: nobody ever knows.
+	Retention func(context.Context, *pipeline.Change) (time.Duration, error)
+	// Sink opens where a stream's records go. It is asked for each visit, too.
+	Sink        func(context.Context, *pipeline.Change) (relay.Sink, error)
+	DeadLetters DeadLetters
+	Tasks       Publisher
+	Holder      string // names this process in leases, for people
+	// Memory bounds what all visits of the process hold of changes together; nil: each is
+	// bounded by batchBytes alone.
+	Memory *relay.Memory
+	Graces changestream.Graces
+	Budget time.Duration
+	// CommitEvery and Heartbeat are as the constants of these names.
+	CommitEvery, Heartbeat time.Duration
+	// Stopping ends when the process is to stop: then every visit does.
+	Stopping context.Context
+	Logger   *slog.Logger
+	Report   func(context.Context, Visit)
+}
+
+type function struct {
+	cfg     Config
+	streams []*stream
+}
+
+// stream is one entry of the file, ready to be read.
+type stream struct {
+	change *pipeline.Change
+	id     ledger.StreamID
+	emit   *mapping.Changes
+	table  *btrpc.Table
+}
+
+// New compiles the pipeline's change streams and returns the function as an HTTP handler
+// of ticks and of Pub/Sub deliveries. It fails where one does not compile.
+func New(cfg Config) (http.Handler, error) {
+	f := &function{cfg: cfg}
+	for _, c := range cfg.Pipeline.Changes {
+		if c.OnFailure == pipeline.PolicyDeadLetter && cfg.DeadLetters == nil {
+			return nil, fmt.Errorf("changes.%s says onFailure: dead-letter, and there is nowhere to put dead letters", c.Name)
+		}
+		emit, err := mapping.CompileChanges(c)
+		if err != nil {
+			return nil, err
+		}
+		name := pipeline.TableRef{Project: c.Table.Project, Instance: c.Table.Instance, Table: c.Table.ID}.String()
+		f.streams = append(f.streams, &stream{
+			change: c, id: ledger.StreamID{Name: c.Name, Table: name}, emit: emit, table: btrpc.NewTable(name, c.AppProfile),
+		})
+	}
+	tasks := push.Handler(push.Config{Budget: cfg.Budget, Logger: cfg.Logger}, f.deliver)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, TickPath) {
+			f.serveTick(w, r)
+			return
+		}
+		tasks.ServeHTTP(w, r)
+	}), nil
+}
+
+// serveTick answers a tick: 500 where a stream could not be reconciled, so that the
+// scheduler shows it.
+func (f *function) serveTick(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), f.cfg.Budget)
+	defer cancel()
+	status := http.StatusNoContent
+	for _, s := range f.streams {
+		if err := f.tick(ctx, s); err != nil {
+			f.cfg.Logger.ErrorContext(ctx, "a change stream could not be reconciled", "stream", s.change.Name, "error", err)
+			status = http.StatusInternalServerError
+		}
+	}
+	w.WriteHeader(status)
+}
+
+// deliver is what happens to a task: its partitions are read side by side. It is
+// acknowledged whatever happens.
+func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
+	t, err := task.DecodeChanges(d.Message.Data)
+	if err != nil {
+		f.cfg.Logger.ErrorContext(ctx, "a delivery that is no task of a change stream is dropped", "error", err, "delivery", d.Message)
+		return nil
+	}
+	s := f.find(t.Stream)
+	if s == nil {
+		f.cfg.Logger.WarnContext(ctx, "a task of a change stream that the file does not have is dropped", "delivery", d.Message)
+		return nil
+	}
+	if at := d.Message.PublishTime; !at.IsZero() && time.Since(at) > s.change.Window {
+		return nil // the tick has published others since
+	}
+	// Successors of partitions that close are read by other invocations.
+	var wg sync.WaitGroup
+	for i, incarnation := range t.Partitions {
+		if i == s.change.MaxStreams {
+			f.cfg.Logger.WarnContext(ctx, "a task names more partitions than maxStreams; the rest is left to the next tick", "stream", t.Stream)
+			break
+		}
+		wg.Go(func() { f.visit(ctx, s, ledger.PartitionID{Stream: s.id, Incarnation: incarnation}) })
+	}
+	wg.Wait()
+	return nil
+}
+
+func (f *function) find(name string) *stream {
+	for _, s := range f.streams {
+		if s.change.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// publish sends tasks of the partitions, in groups of maxStreams, in their order.
+func (f *function) publish(ctx context.Context, s *stream, partitions []ledger.PartitionID) error {
+	var messages []any
+	for len(partitions) > 0 {
+		n := min(len(partitions), s.change.MaxStreams)
+		t := task.Changes{Version: task.Version, Stream: s.change.Name}
+		for _, p := range partitions[:n] {
+			t.Partitions = append(t.Partitions, p.Incarnation)
+		}
+		messages, partitions = append(messages, t), partitions[n:]
+	}
+	if len(messages) == 0 {
+		return nil
+	}
+	return f.cfg.Tasks.Publish(ctx, messages...)
+}
+
+// retention is how long the table keeps its changes, 0 where nobody knows.
+func (f *function) retention(ctx context.Context, s *stream) (time.Duration, error) {
+	if f.cfg.Retention == nil {
+		return 0, nil
+	}
+	d, err := f.cfg.Retention(ctx, s.change)
+	if err != nil {
+		return 0, fmt.Errorf("reading how long table %s keeps its changes: %w", s.change.Table.Name, err)
+	}
+	return d, nil
+}

@@ -1,0 +1,155 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// tick reconciles a stream and publishes tasks of the partitions that are due. Where
+// another tick is at it, nothing is left to do.
+func (f *function) tick(ctx context.Context, s *stream) error {
+	retention, err := f.retention(ctx, s)
+	if err != nil {
+		return err
+	}
+	_, err = f.cfg.Ledger.BeginStream(ctx, s.id, func(now time.Time) (time.Time, error) {
+		return startOf(s.change.Start, now, retention)
+	})
+	if err != nil {
+		return err
+	}
+	lease, err := f.cfg.Ledger.AcquireStream(ctx, s.id, f.cfg.Holder)
+	var held *ledger.HeldError
+	if errors.As(err, &held) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	due, err := f.reconcile(ctx, s, lease)
+	if errors.Is(err, ledger.ErrLost) {
+		return nil // another tick has taken over
+	}
+	if err == nil {
+		err = f.publish(ctx, s, due)
+	}
+	return errors.Join(err, lease.Release(context.WithoutCancel(ctx), err))
+}
+
+// startOf resolves where a stream starts.
+func startOf(start pipeline.Start, now time.Time, retention time.Duration) (time.Time, error) {
+	at := now
+	switch start.Kind {
+	case pipeline.StartLatest:
+	case pipeline.StartEarliest:
+		if retention == 0 {
+			return at, errors.New("start: earliest, and nobody knows how long the table keeps its changes")
+		}
+		at = changestream.Earliest(now, retention)
+	case pipeline.StartAgo:
+		at = now.Add(-start.Ago)
+	case pipeline.StartAt:
+		at = start.Time
+	default:
+		return at, fmt.Errorf("a stream does not start at %s", start.Kind)
+	}
+	if at.After(now) {
+		return at, fmt.Errorf("start lies %s in the future", at.Sub(now).Round(time.Second))
+	}
+	if retention > 0 {
+		at = changestream.Clamp(at, now, retention)
+	}
+	return at.Truncate(time.Microsecond), nil
+}
+
+// reconcile brings the ledger to what the service has, and returns the partitions that
+// are due.
+func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease) ([]ledger.PartitionID, error) {
+	service, err := f.partitions(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	top, err := f.cfg.Ledger.Topology(ctx, s.id)
+	if err != nil {
+		return nil, err
+	}
+	r := changestream.Reconcile(top.Compare(service), f.cfg.Graces, top.ReadAt)
+	due := dueOf(top, r.Awaited) // decided before Reconcile opens more
+	done, err := lease.Reconcile(ctx, top, r)
+	if done.Tokenless > 0 {
+		f.cfg.Logger.WarnContext(ctx, "ranges of keys had lost their place and are read again from an hour before it",
+			"stream", s.change.Name, "ranges", done.Tokenless)
+	}
+	return append(done.Opened, due...), err
+}
+
+// dueOf lists the partitions whose visit is due, the oldest position first. A partition
+// whose close others wait for is due at once.
+func dueOf(top *ledger.Topology, awaited []int) []ledger.PartitionID {
+	var due []*ledger.Partition
+	for i, p := range top.Partitions {
+		// Half a tick early: the visit that made it idle took its time.
+		idle := p.Idle > 0 && top.ReadAt.Before(p.VisitedAt.Add(p.Idle-Tick/2)) && !slices.Contains(awaited, i)
+		if p.Left == 0 && !idle {
+			due = append(due, p)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *ledger.Partition) int { return a.LowWatermark.Compare(b.LowWatermark) })
+	out := make([]ledger.PartitionID, len(due))
+	for i, p := range due {
+		out[i] = p.PartitionID
+	}
+	return out
+}
+
+// asking is waited between two attempts to read the service's partitions.
+var asking = retry.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}
+
+const askAttempts = 5
+
+// partitions asks for the partitions that the service has, which are all keys, each once.
+func (f *function) partitions(ctx context.Context, s *stream) ([]rowrange.Range, error) {
+	conn, err := f.cfg.Conn(ctx, s.change)
+	if err != nil {
+		return nil, err
+	}
+	for failures := 1; ; failures++ {
+		ranges, err := s.table.Partitions(ctx, conn)
+		if err == nil {
+			out := make([]rowrange.Range, len(ranges))
+			for i, r := range ranges {
+				if out[i], err = changestream.ReadRange(r); err != nil {
+					return nil, err
+				}
+			}
+			return out, changestream.CheckPartitions(out)
+		}
+		class := retry.Classify(err)
+		if class.Verdict != retry.VerdictTransient || failures == askAttempts {
+			return nil, fmt.Errorf("asking for the partitions of table %s: %w", s.change.Table.Name, retry.Bare(class.Code))
+		}
+		if err := wait(ctx, max(class.Delay, asking.Delay(failures, 0.5))); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

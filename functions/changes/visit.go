@@ -1,0 +1,326 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Outcome is what became of a visit of a partition.
+type Outcome string
+
+// Values of Outcome.
+const (
+	OutcomeIdle     Outcome = "idle"     // nothing more came
+	OutcomeWindow   Outcome = "window"   // the time was over
+	OutcomeClosed   Outcome = "closed"   // the partition was replaced by successors
+	OutcomeFinished Outcome = "finished" // the end of a bounded stream was reached
+	OutcomeHeld     Outcome = "held"     // another holder has it
+	OutcomeVoid     Outcome = "void"     // it has been replaced
+	OutcomeFailed   Outcome = "failed"   // it went wrong; the next tick brings it back
+)
+
+// Visit says what became of one visit of a partition.
+type Visit struct {
+	Stream, Incarnation string
+	Outcome             Outcome
+	Fence               int64 // under which it was leased; 0: it was not
+	ledger.Counts
+	Bytes int64
+	// LowWatermark is that of the last position; zero where nothing was acknowledged.
+	LowWatermark time.Time
+	Successors   int // partitions that were opened
+	Duration     time.Duration
+	Reason       error // why it failed
+}
+
+const (
+	// batchRecords and batchBytes end a batch.
+	batchRecords = 1000
+	batchBytes   = 4 << 20
+	// linger is how long a batch waits to be filled.
+	linger = 50 * time.Millisecond
+	// settling is how long the end of a visit may take when its delivery has no time left.
+	settling = 5 * time.Second
+)
+
+// work is one visit under its lease.
+type work struct {
+	*function
+	*stream
+	lease  *ledger.PartitionLease
+	visit  *Visit
+	source *source
+}
+
+// place is a position, and the row key of the change before it, which a dead letter names.
+type place struct {
+	changestream.Position
+	rowKey string
+}
+
+type result = relay.Result[place]
+
+// visit reads one partition, and reports what became of it.
+func (f *function) visit(ctx context.Context, s *stream, id ledger.PartitionID) {
+	began := time.Now()
+	v := &Visit{Stream: s.change.Name, Incarnation: id.Incarnation}
+	lease, err := f.cfg.Ledger.AcquirePartition(ctx, id, f.cfg.Holder)
+	var held *ledger.HeldError
+	switch {
+	case errors.As(err, &held):
+		v.Outcome = OutcomeHeld
+	case errors.Is(err, ledger.ErrNotFound):
+		v.Outcome = OutcomeVoid
+	case err != nil:
+		v.Outcome, v.Reason = OutcomeFailed, err
+	default:
+		v.Fence = lease.Fence()
+		(&work{function: f, stream: s, lease: lease, visit: v}).run(ctx)
+	}
+	v.Duration = time.Since(began)
+	f.cfg.Report(ctx, *v)
+}
+
+func (w *work) run(ctx context.Context) {
+	slice, cancel := context.WithTimeout(ctx, w.change.Window)
+	defer cancel()
+	defer context.AfterFunc(w.cfg.Stopping, cancel)()
+	r, err := w.relay(ctx, slice)
+	w.visit.Counts = ledger.Counts{Rows: r.Rows, Records: r.Records, Dropped: r.Dropped}
+	w.visit.Bytes, w.visit.LowWatermark = r.Bytes, r.Last.LowWatermark
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settling)
+		defer cancel()
+	}
+	if err := w.settle(ctx, r, err); err != nil {
+		w.visit.Outcome, w.visit.Reason = OutcomeFailed, err
+	}
+}
+
+// relay moves changes until the partition closes or is idle, the time is over or something
+// fails.
+func (w *work) relay(ctx, slice context.Context) (r result, err error) {
+	opening, err := w.open(ctx)
+	if err != nil {
+		return r, err
+	}
+	sink, err := w.cfg.Sink(ctx, w.change)
+	if err != nil {
+		return r, err
+	}
+	conn, err := w.cfg.Conn(ctx, w.change)
+	if err != nil {
+		return r, err
+	}
+	w.source = &source{
+		table: w.table, conn: conn, opening: opening, end: w.change.End, heartbeat: w.cfg.Heartbeat,
+		limit: w.change.MaxRecordBytes, idleStop: w.change.IdleStop,
+	}
+	if !w.goesOn() {
+		w.source.refuse = w.refuse
+	}
+	return relay.Run(ctx, slice, relay.Job[unit, place]{
+		Source: w.source, Sink: sink, Size: unit.size, Map: w.appendTo, GiveUp: w.giveUp,
+		Position: unit.place,
+		Commit: func(ctx context.Context, last place, _ relay.Counts) error {
+			return w.lease.Commit(ctx, &last.Position)
+		},
+		Held:    w.lease.Deadline,
+		MaxRows: batchRecords, MaxBytes: batchBytes, Memory: w.cfg.Memory, Linger: linger, CommitEvery: w.cfg.CommitEvery,
+	})
+}
+
+// expired is a position that the service does not have any more.
+type expired struct{ since, edge time.Time }
+
+func (e *expired) Error() string {
+	return fmt.Sprintf("changes from %s on are gone, the table keeps those from %s on: onExpired: fail keeps the position",
+		e.since.UTC().Format(time.RFC3339), e.edge.UTC().Format(time.RFC3339))
+}
+
+// open returns where the partition is to be read from. Whether a position is expired is
+// computed: no status says so reliably.
+func (w *work) open(ctx context.Context) (changestream.Opening, error) {
+	retention, err := w.retention(ctx, w.stream)
+	if err != nil {
+		return changestream.Opening{}, err
+	}
+	o := w.lease.Partition().Opening
+	if retention == 0 {
+		return o, nil
+	}
+	now := w.lease.Now()
+	if changestream.Expired(o.LowWatermark, now, retention) {
+		edge := changestream.Earliest(now, retention)
+		if w.change.OnExpired.Kind == pipeline.StartFail {
+			return o, &expired{o.LowWatermark, edge}
+		}
+		start, err := startOf(w.change.OnExpired, now, retention)
+		if err != nil {
+			return o, fmt.Errorf("onExpired: %w", err)
+		}
+		w.cfg.Logger.ErrorContext(ctx, "changes are lost: a position was older than what the table keeps",
+			"stream", w.change.Name, "from", o.LowWatermark, "to", start)
+		if err := w.lease.Restart(ctx, start); err != nil {
+			return o, err
+		}
+		o = w.lease.Partition().Opening
+	}
+	if len(o.Tokens) == 0 {
+		o.Start = changestream.Clamp(o.Start, now, retention)
+	}
+	return o, nil
+}
+
+// appendTo makes the record of a change.
+func (w *work) appendTo(u unit, to []relay.Record) ([]relay.Record, error) {
+	if u.record == nil {
+		return to, nil
+	}
+	body, err := w.emit.Body(u.record)
+	if err != nil {
+		return to, err
+	}
+	if body == nil {
+		return to, nil
+	}
+	return append(to, relay.Record{
+		Scope: w.id.Table, Key: w.emit.ID(u.record), Index: relay.Single, Body: body, OrderingKey: w.emit.OrderingKey(u.record),
+	}), nil
+}
+
+// poison is a change that cannot be delivered, under onFailure: fail.
+type poison struct{ err error }
+
+func (p *poison) Error() string {
+	return "onFailure: fail, and a change cannot be delivered: " + p.err.Error()
+}
+func (p *poison) Unwrap() error { return p.err }
+
+// goesOn reports whether the stream goes on behind a change that cannot be delivered.
+func (w *work) goesOn() bool {
+	return w.change.OnFailure == pipeline.PolicyDrop || w.change.OnFailure == pipeline.PolicyDeadLetter
+}
+
+// refuse returns why a change cannot be delivered, before it and later ones of its row
+// are put into one batch.
+func (w *work) refuse(r *changestream.Record) error {
+	if err := w.emit.Check(r); err != nil {
+		return &poison{err}
+	}
+	return nil
+}
+
+// giveUp hands what can never be delivered to the stream's policy.
+func (w *work) giveUp(ctx context.Context, failures []relay.Failure[place]) error {
+	policy := w.change.OnFailure
+	if !w.goesOn() {
+		return &poison{failures[0].Err}
+	}
+	w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "changes cannot be delivered", slog.String("stream", w.change.Name),
+		slog.String("policy", string(policy)), slog.Int("count", len(failures)), slog.String("error", failures[0].Err.Error()))
+	if policy == pipeline.PolicyDrop {
+		return nil
+	}
+	letters := make([]deadletter.Letter, len(failures))
+	for i, f := range failures {
+		letters[i] = deadletter.Letter{Kind: deadletter.KindOutput, Mapping: w.change.Name, Error: f.Err.Error(), Time: time.Now(), Table: w.id.Table}
+		if f.Record != nil && len(f.Record.Body) <= deadletter.MaxEntry {
+			letters[i].Data = f.Record.Body
+		} else {
+			letters[i].Data = mapping.KeyRecord(w.change.Table, f.Position.rowKey)
+		}
+	}
+	if err := w.cfg.DeadLetters.Put(ctx, letters); err != nil {
+		return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)
+	}
+	return nil
+}
+
+// settle makes the position durable, and hands the partition over where it has closed.
+func (w *work) settle(ctx context.Context, r result, err error) error {
+	var at *changestream.Position
+	if r.Moved {
+		at = &r.Last.Position
+	}
+	switch {
+	case errors.Is(err, ledger.ErrLost):
+		return err
+	case err != nil:
+		return errors.Join(err, w.lease.Release(ctx, at, 0, ledger.Cause{Err: err, Fruitless: isVerdict(err)}))
+	case r.Done && w.source.closed != nil:
+		return w.close(ctx, at)
+	case r.Done:
+		w.visit.Outcome = OutcomeIdle
+	default:
+		w.visit.Outcome = OutcomeWindow
+	}
+	idle, err := w.idle(ctx)
+	if err != nil {
+		return err
+	}
+	return w.lease.Release(ctx, at, idle, ledger.Cause{})
+}
+
+// isVerdict reports whether the next visit meets the error too, until somebody acts.
+func isVerdict(err error) bool {
+	var p *poison
+	var e *expired
+	if errors.As(err, &p) || errors.As(err, &e) || errors.Is(err, changestream.ErrProtocol) {
+		return true
+	}
+	class := retry.Classify(err)
+	return class.Verdict != retry.VerdictTransient && class.Code != codes.Unknown && class.Code != codes.Canceled
+}
+
+// idle is how long the partition may wait for its next visit: each visit without a change
+// doubles it, up to maxIdle and to a tenth of what the table keeps.
+func (w *work) idle(ctx context.Context) (time.Duration, error) {
+	if w.source.changes > 0 {
+		return 0, nil
+	}
+	most := w.change.MaxIdle
+	retention, err := w.retention(ctx, w.stream)
+	if retention > 0 {
+		most = min(most, retention/10)
+	}
+	return min(most, max(Tick, 2*w.lease.Partition().Idle)), err
+}
+
+// close replaces the partition by its successors, and has them read at once.
+func (w *work) close(ctx context.Context, at *changestream.Position) error {
+	closed, err := changestream.ReadClose(w.lease.Partition().Range, w.source.closed)
+	switch {
+	case err != nil:
+		return errors.Join(err, w.lease.Release(ctx, at, 0, ledger.Cause{Err: err, Fruitless: true}))
+	case closed.Finished && !w.change.End.IsZero():
+		w.visit.Outcome = OutcomeFinished
+		return w.lease.Complete(ctx)
+	case closed.Finished: // nobody has asked for an end
+		w.visit.Outcome = OutcomeIdle
+		return w.lease.Release(ctx, at, 0, ledger.Cause{})
+	}
+	opened, err := w.lease.Close(ctx, closed.Successors, at)
+	if err != nil {
+		return errors.Join(err, w.lease.Release(ctx, at, 0, ledger.Cause{Err: err}))
+	}
+	w.visit.Outcome, w.visit.Successors = OutcomeClosed, len(opened)
+	if err := w.publish(ctx, w.stream, opened); err != nil {
+		w.cfg.Logger.WarnContext(ctx, "the successors of a partition wait for the next tick", "stream", w.change.Name, "error", err)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package mapping
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Changes makes output records of the changes of a change stream: each change whole, with
+// the entries that its filter takes. It is safe for concurrent use.
+type Changes struct {
+	change    *pipeline.Change
+	columns   map[string]*columnInfo
+	tableName string // in full
+	ordered   bool
+}
+
+// CompileChanges compiles what a change stream makes of a change. The error names what
+// this version does not serve, or joins the faults of the file.
+func CompileChanges(c *pipeline.Change) (*Changes, error) {
+	switch {
+	case c.Emit != nil:
+		return nil, fmt.Errorf("%s: changes.%s: this version delivers whole changes: when, forEach and emit are not served", c.Pos, c.Name)
+	case c.SelectedCell != nil:
+		return nil, fmt.Errorf("%s: changes.%s.selectedCell is not served by this version", c.Pos, c.Name)
+	case c.Snapshot:
+		return nil, fmt.Errorf("%s: changes.%s.snapshot is not served by this version", c.Pos, c.Name)
+	}
+	m := &Changes{change: c, columns: declaredColumns(c.Table), tableName: tableRef(c.Table).String()}
+	if sink := c.To.PubSub; sink != nil {
+		if len(sink.Attributes) > 0 || !sink.OrderBy.IsZero() && sink.OrderBy.Source != "rowKey" {
+			return nil, fmt.Errorf("%s: changes.%s.to.pubsub: of a change stream this version serves orderBy: rowKey, and no attributes", c.To.Pos, c.Name)
+		}
+		m.ordered = !sink.OrderBy.IsZero()
+	}
+	return m, nil
+}
+
+func tableRef(t *pipeline.Table) pipeline.TableRef {
+	return pipeline.TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID}
+}
+
+// errOversize is why a change that was too large to be held makes no record.
+var errOversize = errors.New("it has more bytes than maxRecordBytes")
+
+// ID returns the id of a change, the same whenever and wherever it is read.
+func (m *Changes) ID(r *changestream.Record) string { return r.ID(m.tableName) }
+
+// OrderingKey returns the hex of a hash of the row key, where the file asks for one.
+func (m *Changes) OrderingKey(r *changestream.Record) string {
+	if !m.ordered {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(r.RowKey))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Check returns why no record can be made of a change, nil where one can. The error quotes
+// nothing of the change.
+func (m *Changes) Check(r *changestream.Record) error {
+	if r.Oversize {
+		return &OutputError{Err: fmt.Errorf("a change of %d bytes: %w", r.Bytes, errOversize)}
+	}
+	return nil
+}
+
+// Body returns the record of a change as a JSON object, nil where the filter takes no
+// entry and the file says dropEmpty. Its error is that of Check.
+func (m *Changes) Body(r *changestream.Record) ([]byte, error) {
+	if err := m.Check(r); err != nil {
+		return nil, err
+	}
+	var clock clock
+	b := appendKey([]byte(`{"rowKey":`), m.change.Table.Key, r.RowKey)
+	b = appendBytes(append(b, `,"rowKeyBase64":`...), []byte(r.RowKey))
+	b = append(b, `,"type":"`...)
+	b = append(append(b, r.Type.String()...), `","cluster":`...)
+	if r.Cluster == "" {
+		b = append(b, "null"...)
+	} else {
+		b = quoted(b, r.Cluster)
+	}
+	b = appendTime(append(b, `,"commitTime":`...), r.CommitTime)
+	b = strconv.AppendInt(append(b, `,"tieBreaker":`...), int64(r.TieBreaker), 10)
+	b = appendTime(append(b, `,"lowWatermark":`...), r.LowWatermark)
+	b = append(b, `,"entries":[`...)
+	some := false
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		if !m.takes(e) {
+			continue
+		}
+		if some {
+			b = append(b, ',')
+		}
+		some = true
+		b = m.appendEntry(b, &clock, i, e)
+	}
+	if !some && m.change.Filter.DropEmpty {
+		return nil, nil
+	}
+	return append(b, ']', '}'), nil
+}
+
+// takes reports whether the filter takes an entry. A deleted family has no qualifier, so
+// that the family's name alone decides on it.
+func (m *Changes) takes(e *changestream.Entry) bool {
+	f := &m.change.Filter
+	if !f.Families.Match(e.Family) {
+		return false
+	}
+	if e.Kind == changestream.DeleteFamily || len(f.Qualifiers.Include)+len(f.Qualifiers.Exclude) == 0 {
+		return true
+	}
+	return f.Qualifiers.Match(e.Family + ":" + base64.StdEncoding.EncodeToString([]byte(e.Qualifier)))
+}
+
+// appendEntry prints an entry under its place in the change, which a filter leaves as it
+// is.
+func (m *Changes) appendEntry(b []byte, clock *clock, index int, e *changestream.Entry) []byte {
+	b = strconv.AppendInt(append(b, `{"index":`...), int64(index), 10)
+	b = append(append(append(b, `,"kind":"`...), e.Kind.String()...), '"')
+	b = quoted(append(b, `,"family":`...), e.Family)
+	if e.Kind != changestream.DeleteFamily {
+		b = quoted(append(b, `,"qualifier":`...), e.Qualifier)
+		b = appendBytes(append(b, `,"qualifierBase64":`...), []byte(e.Qualifier))
+	}
+	switch e.Kind {
+	case changestream.DeleteCells:
+		b = appendDeleteRange(b, e)
+	case changestream.SetCell, changestream.AddToCell, changestream.MergeToCell:
+		b = clock.append(append(b, `,"timestamp":`...), e.Timestamp)
+		b = strconv.AppendInt(append(b, `,"timestampMicros":`...), e.Timestamp, 10)
+		b = m.appendValue(b, e)
+	}
+	return append(b, '}')
+}
+
+// appendDeleteRange prints the cell times that are deleted, in microseconds.
+func appendDeleteRange(b []byte, e *changestream.Entry) []byte {
+	b = append(b, `,"range":{"startBound":"CLOSED","startMicros":`...)
+	b = strconv.AppendInt(b, e.Start, 10)
+	if e.End == 0 {
+		return append(b, `,"endBound":"UNBOUNDED","endMicros":null}`...)
+	}
+	b = strconv.AppendInt(append(b, `,"endBound":"OPEN","endMicros":`...), e.End, 10)
+	return append(b, '}')
+}
+
+// appendValue prints what an entry holds: a number, or its bytes, and beside them the value
+// where its column is declared and the bytes are of its type.
+func (m *Changes) appendValue(b []byte, e *changestream.Entry) []byte {
+	if e.IsNumber {
+		return strconv.AppendInt(append(b, `,"valueType":"INT64","value":`...), e.Number, 10)
+	}
+	b = appendBytes(append(b, `,"valueType":"RAW_VALUE","valueBase64":`...), e.Value)
+	info := m.columns[e.Family+":"+e.Qualifier]
+	if info == nil || e.Kind != changestream.SetCell {
+		return b
+	}
+	v, err := expr.DecodeCell(m.change.Table, info.family, expr.Cell{Qualifier: e.Qualifier, Value: e.Value})
+	if err != nil {
+		return b
+	}
+	if out, err := appendTyped(append(b, `,"value":`...), v, info.encoding.Kind); err == nil {
+		return out
+	}
+	return b
+}
+
+func appendBytes(b, v []byte) []byte {
+	b = base64.StdEncoding.AppendEncode(append(b, '"'), v)
+	return append(b, '"')
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	return t.UTC().AppendFormat(b, `"`+time.RFC3339Nano+`"`)
+}
