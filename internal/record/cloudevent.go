@@ -115,7 +115,7 @@ func mode(attributes map[string]string) (declared string, binary bool, err error
 func (p *parser) readEvent(r *Record) {
 	p.size, p.charged = r.Size, r.Size
 	r.Value, r.Err = p.event(r.Value)
-	r.Size = p.size
+	p.finish(r)
 }
 
 // event checks an event that was read as JSON and decodes its payload.
@@ -180,7 +180,7 @@ func (d *Decoder) binary(data []byte, attributes map[string]string, declared str
 		defer d.done(p)
 		p.size, p.charged = 0, 0
 		members[memberData], r.Err = p.payload(data, members["datacontenttype"])
-		if r.Size = p.size; r.Err != nil {
+		if p.finish(&r); r.Err != nil {
 			return r
 		}
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"runtime"
@@ -82,6 +83,38 @@ func TestARecordIsBoundedInMemory(t *testing.T) {
 			if !errors.Is(r.Err, full) || r.Value != nil {
 				t.Errorf("%s: %v, %v", format, r.Err, r.Value)
 			}
+		}
+	}
+}
+
+// The size of each record is what was charged for it, no more and no less: it is given back.
+func TestTheSizeOfARecordIsWhatIsCharged(t *testing.T) {
+	const event = `{"specversion":"1.0","id":"1","source":"s","type":"t",`
+	encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", 20_000)))
+	binary := map[string]string{"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "t"}
+	for name, c := range map[string]struct {
+		format, data string
+		attributes   map[string]string
+	}{
+		"json":             {"json", `[{"a":1},"` + strings.Repeat("x", 200_000) + `",{"a":[1,2]}]`, nil},
+		"ndjson":           {"ndjson", `{"a":1}` + "\n" + `{"a":"` + strings.Repeat("x", 200_000) + `"}` + "\n{", nil},
+		"events":           {"cloudevent", `[` + event + `"data":1},` + event + `"data":[1,{"a":2}]}]`, nil},
+		"events in base64": {"cloudevent", `[` + strings.Repeat(event+`"datacontenttype":"x/y","data_base64":"`+encoded+`"},`, 20) + event + `"data_base64":"!"}]`, nil},
+		"a binary event":   {"cloudevent", `{"a":[1,2,3]}`, binary},
+		"a large one":      {"cloudevent", `{"a":"` + strings.Repeat("x", 200_000) + `"}`, binary},
+		"a mutation":       {"mutation", strings.Repeat("x", 1000), nil},
+		"a large mutation": {"mutation", strings.Repeat("x", 200_000), nil},
+	} {
+		decode, err := BoundedByFormat(c.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var charged, sizes int64
+		for r := range decode([]byte(c.data), c.attributes, Memory{Most: 100_000, Charge: func(n int64) error { charged += n; return nil }}) {
+			sizes += r.Size
+		}
+		if charged != sizes {
+			t.Errorf("%s: %d bytes are charged, %d given back", name, charged, sizes)
 		}
 	}
 }

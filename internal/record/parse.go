@@ -87,6 +87,11 @@ func newParser() *parser {
 func (p *parser) read(r *Record, data []byte) {
 	p.size, p.charged = 0, 0
 	r.Value, r.Err = p.parse(data)
+	p.finish(r)
+}
+
+// finish charges the rest of what a record takes.
+func (p *parser) finish(r *Record) {
 	if err := p.settle(); r.Err == nil && err != nil {
 		r.Value, r.Err = nil, err
 	}
@@ -104,6 +109,7 @@ func (p *parser) take(n int64) error {
 // settle charges what is counted.
 func (p *parser) settle() error {
 	if p.memory.Most > 0 && p.size > p.memory.Most {
+		p.size = p.charged // the rest is not made
 		return TooLarge(p.memory.Most)
 	}
 	n := p.size - p.charged
