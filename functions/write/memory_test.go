@@ -20,15 +20,16 @@ func items(n int) []byte {
 	return []byte(`{"id":"e","items":[` + list(n) + "]}")
 }
 
-// blocked delivers data and returns once its n-th call of MutateRows waits, which release
+// blocked delivers data and returns once its first call of the method waits, which release
 // lets go on; end returns the status.
-func blocked(t *testing.T, file string, n int32, data []byte) (h *house, release func(), end func() int) {
+func blocked(t *testing.T, file, blocking string, data []byte) (h *house, release func(), end func() int) {
 	t.Helper()
 	var calls atomic.Int32
 	waits, goes := make(chan struct{}), make(chan struct{})
 	h = newHouse(t, file, counterFamilies(), func(h *house) {
+		h.service.CellBytes = 50_000
 		h.call = func(method string) {
-			if method == "MutateRows" && calls.Add(1) == n {
+			if method == blocking && calls.Add(1) == 1 {
 				close(waits)
 				<-goes
 			}
@@ -48,7 +49,7 @@ func blocked(t *testing.T, file string, n int32, data []byte) (h *house, release
 func TestRowsThatGoLastKeepTheirReservation(t *testing.T) {
 	file := strings.NewReplacer("rowKey: event.counter", "forEach: event.items\n      rowKey: string(item)",
 		`bucket(timestamp(event.at), duration("1h"))`, `timestamp("2026-08-30T10:00:00Z")`).Replace(countersFile("window", "1"))
-	h, release, end := blocked(t, bounded(file, "maxRequestBytes: 5MiB"), 1, items(2000))
+	h, release, end := blocked(t, bounded(file, "maxRequestBytes: 5MiB"), "MutateRows", items(2000))
 	if status := h.deliver("second", items(2000)); status != http.StatusTooManyRequests {
 		t.Errorf("beside one that holds most of the memory: %d", status)
 	}
@@ -79,13 +80,59 @@ func TestRememberedContributionsAreReserved(t *testing.T) {
 		}
 		return data
 	}
-	h, release, end := blocked(t, bounded(file, "maxRequestBytes: 7MiB"), 1, append(ids(0, 40_000), `{"last":1}`...))
+	h, release, end := blocked(t, bounded(file, "maxRequestBytes: 7MiB"), "MutateRows", append(ids(0, 40_000), `{"last":1}`...))
 	if status := h.deliver("second", ids(50_000, 51_000)); status != http.StatusTooManyRequests {
 		t.Errorf("beside one that remembers much: %d", status)
 	}
 	release()
 	if status := end(); status != http.StatusNoContent {
 		t.Errorf("the first: %d\n%s", status, h.log)
+	}
+}
+
+// Dead letters that are not published yet are counted.
+func TestDeadLettersAreReserved(t *testing.T) {
+	const file = `
+version: 1
+name: letters
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  counters:
+    families:
+      cf: {}
+      seen: {gc: {maxAge: 1080h}}
+write:
+  format: ndjson
+  onFailure: dead-letter
+  mappings:
+    - name: items
+      when: has(event.items)
+      table: counters
+      forEach: event.items
+      rowKey: string(item)
+      mutations:
+        - set: {cf: {note: event.note}}
+    - name: last
+      when: has(event.last)
+      table: counters
+      rowKey: '"last"'
+      dedupe: marker
+      markerFamily: seen
+      mutations:
+        - set: {cf: {last: string(event.last)}}
+`
+	large := `{"items":[` + list(80) + `],"note":"` + strings.Repeat("x", 100_000) + `"}` + "\n"
+	small := `{"items":[` + list(400) + `],"note":"` + strings.Repeat("x", 20_000) + `"}`
+	h, release, end := blocked(t, bounded(file, "maxRequestBytes: 22MiB"), "CheckAndMutateRow", []byte(large+`{"last":1}`))
+	if status := h.deliver("second", []byte(small)); status != http.StatusTooManyRequests {
+		t.Errorf("beside one with many letters: %d", status)
+	}
+	release()
+	if status := end(); status != http.StatusNoContent || len(h.letters.letters) != 80 {
+		t.Errorf("the first: %d, %d letters\n%s", status, len(h.letters.letters), h.log)
+	}
+	if status := h.deliver("second", []byte(small)); status != http.StatusNoContent {
+		t.Errorf("alone: %d", status)
 	}
 }
 

@@ -298,8 +298,16 @@ func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) 
 		return nil, err
 	}
 	var failures []failure
+	var size int64 // of letters that hold entries; others share the message's memory
 	for _, r := range a.rejected {
-		failures = append(failures, f.refusedRow(d, r))
+		x := f.refusedRow(d, r)
+		failures = append(failures, x)
+		if f.policy(&x) == pipeline.PolicyDeadLetter && x.letter.Kind != deadletter.KindRecord && !d.post.tooMany {
+			size += int64(len(x.letter.Data))
+		}
+	}
+	if err := d.Memory.Charge(ctx, size); err != nil {
+		return nil, err
 	}
 	return failures, nil
 }
