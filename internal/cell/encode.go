@@ -99,18 +99,22 @@ func TypeName(v any) string {
 }
 
 // TypeError says that an encoding takes no value of a type, whatever the value is.
-type TypeError struct{ text string }
+type TypeError struct{ takes, hint string }
 
-// Error says what the encoding takes, and what to write.
-func (e *TypeError) Error() string { return e.text }
+// Error says what the encoding takes, and what to write in an expression.
+func (e *TypeError) Error() string {
+	if e.hint == "" {
+		return e.takes
+	}
+	return e.takes + ": " + e.hint
+}
+
+// Takes says what the encoding takes, and nothing about what to write.
+func (e *TypeError) Takes() string { return e.takes }
 
 // mismatch says that an encoding does not take the type of v, and what to write.
 func mismatch(encoding, takes string, v any, hint string) error {
-	text := fmt.Sprintf("%s takes %s, not %s", encoding, takes, TypeName(v))
-	if hint != "" {
-		text += ": " + hint
-	}
-	return &TypeError{text}
+	return &TypeError{fmt.Sprintf("%s takes %s, not %s", encoding, takes, TypeName(v)), hint}
 }
 
 // Fits returns a *TypeError where the encoding takes no value of the type of v, which

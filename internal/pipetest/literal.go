@@ -2,6 +2,7 @@ package pipetest
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -25,7 +26,38 @@ func encode(e cell.Encoding, l pipeline.Literal, nullString string) ([]byte, err
 			return nil, err
 		}
 	}
-	return e.Append(nil, v, nullString)
+	b, err := e.Append(nil, v, nullString)
+	var mismatched *cell.TypeError
+	if errors.As(err, &mismatched) {
+		err = errors.New(mismatched.Takes() + instead(e, v))
+	}
+	return b, err
+}
+
+// instead says what to write in place of a literal whose type its encoding does not take:
+// a test holds values, and a conversion would be text.
+func instead(e cell.Encoding, v any) string {
+	switch v := v.(type) {
+	case string:
+		if json.Valid([]byte(v)) {
+			return ": take the quotes off"
+		}
+		return ""
+	case []any, map[string]any:
+		if e.Kind == cell.String || e.Kind == cell.Bytes {
+			return ": declare the column as json"
+		}
+		return ""
+	}
+	switch e.Kind {
+	case cell.String:
+		return ": put it in quotes"
+	case cell.Bytes:
+		return ": declare the column's encoding, or put the value in quotes"
+	case cell.Timestamp:
+		return `: write a time, as in "2026-08-30T10:15:30.123Z"`
+	}
+	return ""
 }
 
 // value decodes a literal like a record of JSON.

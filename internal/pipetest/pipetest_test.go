@@ -172,7 +172,7 @@ a row that the test does not expect
 +   deleteColumns cf:total [.., 2026-08-30T10:15:30.122Z]
 +   set cf:total = 9007199254740993 @ 2026-08-30T10:15:30.123Z
 `},
-		{"a value that its column does not take", "total: 9007199254740993, status", "total: x, status", "the expected value: int64 takes int, not string: convert with int()\n"},
+		{"a value that its column does not take", "total: 9007199254740993, status", "total: x, status", "the expected value: int64 takes int, not string\n"},
 		{"skipped", row, "\n      skipped: true\n", `not skipped
 + orders "order#a"
 +   deleteColumns cf:status [.., 2026-08-30T10:15:30.122Z]
@@ -186,6 +186,37 @@ a row that the test does not expect
 				t.Errorf("got\n%swant\n%s", got, c.want)
 			}
 		})
+	}
+}
+
+// A test holds values: a conversion, which is what an expression needs, would be text here.
+func TestAnExpectedValueOfAnotherTypeIsToldWhatToWrite(t *testing.T) {
+	for _, c := range []struct{ column, wrong, says, works string }{
+		{"total", `"1250"`, `int64 takes int, not string: take the quotes off`, `1250`},
+		{"total", `int("1250")`, `int64 takes int, not string`, `1250`},
+		{"ok", `"true"`, `bool takes bool, not string: take the quotes off`, `true`},
+		{"rate", `"1.5"`, `float64 takes double or int, not string: take the quotes off`, `1.5`},
+		{"rate", `true`, `float64 takes double or int, not bool`, `1.5`},
+		{"status", `5`, `string takes text, not int: put it in quotes`, `"5"`},
+		{"status", `true`, `string takes text, not bool: put it in quotes`, `"true"`},
+		{"status", `{a: 1}`, `string takes text, not map: declare the column as json`, `"a"`},
+		{"undeclared", `5`, `bytes takes bytes or text, not int: declare the column's encoding, or put the value in quotes`, `"5"`},
+		{"at", `1764556800123`, `timestamp takes a timestamp or text, not int: write a time, as in "2026-08-30T10:15:30.123Z"`, `"2026-08-30T10:15:30.123Z"`},
+	} {
+		file := func(value string) string {
+			return head + `
+  - name: t
+    message: {data: {type: heartbeat}}
+    expect: {rows: [{table: orders, rowKey: a, mutations: [{set: {cf: {` + c.column + `: ` + value + `}}}]}]}
+`
+		}
+		got, _, _ := strings.Cut(printed(t, file(c.wrong)), "\n")
+		if got != "the expected value: "+c.says {
+			t.Errorf("%s: %s: %q\nwant %q", c.column, c.wrong, got, c.says)
+		}
+		if got := printed(t, file(c.works)); strings.Contains(got, "the expected value") {
+			t.Errorf("%s: %s: %s", c.column, c.works, got)
+		}
 	}
 }
 
