@@ -61,11 +61,23 @@ func (d *decoder) json(dst []byte, n *yaml.Node, place string) []byte {
 	return d.jsonScalar(dst, n, place)
 }
 
+// unspaced says that the key of an empty value holds the value too, for want of a space.
+func (d *decoder) unspaced(n *yaml.Node) string {
+	line := []rune(d.from(n.Line, 1))
+	m := unspacedKey.FindStringSubmatch(string(line[:min(max(n.Column-1, 0), len(line))]))
+	if m == nil {
+		return ""
+	}
+	return fmt.Sprintf("; a value needs a space before it: write %s: %s", m[1], m[2])
+}
+
+var unspacedKey = regexp.MustCompile(`[{,]\s*(\w+):([^\s:,{}]+)$`)
+
 func (d *decoder) jsonScalar(dst []byte, n *yaml.Node, place string) []byte {
 	switch resolve(n.Value) {
 	case "null":
 		if n.Value == "" {
-			d.fail(n, place, `an empty value: write null, or "" for an empty text`)
+			d.fail(n, place, `an empty value: write null, or "" for an empty text%s`, d.unspaced(n))
 		}
 		return append(dst, "null"...)
 	case "bool":

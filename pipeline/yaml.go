@@ -165,10 +165,26 @@ func addSyntax(s source, err error, errs *faults) {
 	if indent := indentHint(s, pos.Line); indent != "" {
 		hint = indent
 	}
+	if colon := colonHint(s, pos.Line-1); colon != "" {
+		hint = colon
+	}
 	if bracket := unclosedHint(s, pos.Line); bracket != "" {
 		hint = bracket
 	}
 	errs.add(pos, "", "not YAML: %s%s", load.Message, hint)
+}
+
+// colonLine is a line that is a name and a value with nothing between the colon and the value.
+var colonLine = regexp.MustCompile(`^\s*(?:- )*(\w+):([^\s:/]\S*)$`)
+
+// colonHint says that a line lacks the space which makes a field of it: the YAML reader
+// gives up at the next line.
+func colonHint(s source, number int) string {
+	m := colonLine.FindStringSubmatch(strings.TrimRight(s.from(number, 1), " "))
+	if m == nil {
+		return ""
+	}
+	return fmt.Sprintf("; line %d has no space after its colon: write %s: %s", number, m[1], m[2])
 }
 
 // disagreement says what is wrong with a scalar that is ambiguous.

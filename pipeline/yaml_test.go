@@ -114,3 +114,20 @@ func TestABracketInsideAValueIsNotOneThatIsOpen(t *testing.T) {
 		}
 	}
 }
+
+func TestAColonWithoutASpaceIsTold(t *testing.T) {
+	for _, c := range []struct{ line, wrong, says string }{
+		{"      table: a", "      table:a", "line 12 has no space after its colon: write table: a"},
+		{"    - name: m", "    - name:m", "line 11 has no space after its colon: write name: m"},
+		{"  format: json", "  format:json", "line 9 has no space after its colon: write format: json"},
+	} {
+		broken := strings.Replace("\n"+indentFile, "\n"+c.line, "\n"+c.wrong, 1)[1:]
+		if _, err := Parse([]byte(broken), Options{File: "p.yaml"}); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q: %v\ndoes not say %q", c.wrong, err, c.says)
+		}
+	}
+	data := minimal + "tests:\n  - name: t\n    message: {data: {customer:acme, id: a}}\n    expect: {rows: []}\n"
+	if got := faultsOf(t, data); len(got) != 1 || !strings.Contains(got[0], `an empty value: write null, or "" for an empty text; a value needs a space before it: write customer: acme`) {
+		t.Errorf("got %v", got)
+	}
+}
