@@ -100,6 +100,8 @@ func describeScan(s *pipeline.Scan) string {
 // planned tells of one request.
 func (d *dev) planned(_ context.Context, s scanplanner.Summary) {
 	switch {
+	case s.Malformed != nil:
+		d.tell.line("a delivery to scan-planner is no scan request, and is dropped: %s", s.Malformed)
 	case s.Refused != nil:
 		d.tell.line("scan %s (%s) is not planned yet, and will be tried again: %s", s.Scan, s.Name, s.Refused)
 	case s.State == ledger.ScanRunning:
@@ -119,6 +121,8 @@ func (d *dev) scanned(_ int, s scanworker.Summary) {
 		d.tell.line(what+"failed: %s", s.Scan, s.Name, s.Split, s.Reason)
 	case scanworker.OutcomeReturned:
 		d.tell.line(what+"will be tried again: %s", s.Scan, s.Name, s.Split, s.Reason)
+	case scanworker.OutcomeMalformed:
+		d.tell.line("a delivery to scan-worker is no scan task, and is dropped: %s", s.Reason)
 	case scanworker.OutcomeHeld:
 		d.tell.line(what+"held by another worker, and will be tried again", s.Scan, s.Name, s.Split)
 	}

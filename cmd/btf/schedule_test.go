@@ -49,13 +49,17 @@ func TestAScheduledScanIsStartedOnceForEachDueTime(t *testing.T) {
 		if err := cloud.CreateTopics(t.Context(), topic); err != nil {
 			t.Fatal(err)
 		}
+		planner, err := scanplanner.New(scanplanner.Config{
+			Pipeline: p, Ledger: l, Tasks: tasks{}, Done: tasks{}, Budget: scanplanner.Budget, Logger: slog.New(slog.DiscardHandler),
+			Sample: func(context.Context, pipeline.TableRef, string) ([]btrpc.Sample, error) { return nil, nil },
+			Report: func(context.Context, scanplanner.Summary) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		_, err = cloud.CreatePush(t.Context(), localcloud.Push{
 			ID: topic, Topic: topic, AckDeadline: 300 * time.Second, MinBackoff: 10 * time.Second, MaxBackoff: time.Minute, Retention: time.Hour,
-			Handler: scanplanner.New(scanplanner.Config{
-				Pipeline: p, Ledger: l, Tasks: tasks{}, Done: tasks{}, Budget: scanplanner.Budget, Logger: slog.New(slog.DiscardHandler),
-				Sample: func(context.Context, pipeline.TableRef, string) ([]btrpc.Sample, error) { return nil, nil },
-				Report: func(context.Context, scanplanner.Summary) {},
-			}),
+			Handler: planner,
 		})
 		if err != nil {
 			t.Fatal(err)

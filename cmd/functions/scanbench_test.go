@@ -160,7 +160,7 @@ func scanOnce(b *testing.B, p *pipeline.Pipeline, tables *scanworker.Tables) {
 	h, err := scanworker.New(scanworker.Config{
 		Pipeline: p, Ledger: l, Table: tables.Table, Tasks: discardMessages{}, Done: discardMessages{}, Holder: "bench",
 		Sink:   func(context.Context, *pipeline.Scan) (relay.Sink, error) { return discardSink{}, nil },
-		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery, Stopping: b.Context(), Logger: discard(),
+		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery, Stopping: b.Context(), Logger: discard(), Now: time.Now,
 		Report: func(_ context.Context, s scanworker.Summary) { rows += int(s.Rows) },
 	})
 	if err != nil {

@@ -5,6 +5,7 @@
 package scanplanner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,7 @@ type Config struct {
 	Done   scanjob.Publisher // completion events
 	Budget time.Duration
 	Logger *slog.Logger
+	// Report is called once with the outcome of each delivery, also of one that is no request.
 	Report func(context.Context, Summary)
 }
 
@@ -53,6 +55,8 @@ type Summary struct {
 	Splits  int
 	Tasks   int // published
 	Lapsed  int // splits of any scan that were failed because no task will come for them
+	// Malformed is why the delivery asks for no scan at all; it is acknowledged.
+	Malformed error
 	// Rejected is why the scan can never be planned as it is asked for: it has failed,
 	// and the request is acknowledged.
 	Rejected error
@@ -61,10 +65,14 @@ type Summary struct {
 
 type function struct{ cfg Config }
 
-// New returns the function as an HTTP handler of Pub/Sub deliveries.
-func New(cfg Config) http.Handler {
+// New returns the function as an HTTP handler of Pub/Sub deliveries. It fails if the pipeline
+// has no scans.
+func New(cfg Config) (http.Handler, error) {
+	if len(cfg.Pipeline.Scans) == 0 {
+		return nil, errors.New("the pipeline has no scans")
+	}
 	f := &function{cfg: cfg}
-	return push.Handler(push.Config{Budget: cfg.Budget, Logger: cfg.Logger}, f.deliver)
+	return push.Handler(push.Config{Budget: cfg.Budget, Logger: cfg.Logger}, f.deliver), nil
 }
 
 // deliver is what happens to one delivery.
@@ -79,7 +87,7 @@ func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 
 func (f *function) handle(ctx context.Context, d *push.Delivery, s *Summary) error {
 	if d.Message.ID == "" {
-		f.cfg.Logger.ErrorContext(ctx, "a delivery without a message id asks for nothing and is dropped", "error", d.Malformed)
+		s.Malformed = cmp.Or(d.Malformed, errors.New("the delivery has no message id, which would be the scan's"))
 		return nil
 	}
 	req, bad := request(d)

@@ -80,7 +80,7 @@ func (p *planner) startWith(store ledger.Store, text string) {
 		p.t.Fatal(err)
 	}
 	p.store = store
-	p.handler = scanplanner.New(scanplanner.Config{
+	p.handler, err = scanplanner.New(scanplanner.Config{
 		Pipeline: parsed, Ledger: ledger.New(store, "orders", ledger.Options{}), Tasks: p, Done: p, Budget: time.Minute,
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 		Sample: func(_ context.Context, t pipeline.TableRef, profile string) ([]btrpc.Sample, error) {
@@ -89,6 +89,9 @@ func (p *planner) startWith(store ledger.Store, text string) {
 		},
 		Report: func(_ context.Context, s scanplanner.Summary) { p.summaries = append(p.summaries, s) },
 	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // Publish keeps messages.
@@ -284,8 +287,12 @@ func TestADeliveryThatIsNoMessageIsDropped(t *testing.T) {
 	p := newPlanner(t)
 	w := httptest.NewRecorder()
 	p.handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("secret")))
-	if w.Code != http.StatusNoContent || !strings.Contains(p.log.String(), "level=ERROR") || strings.Contains(p.log.String(), "secret") {
-		t.Errorf("answer %d, log %s", w.Code, p.log.String())
+	if w.Code != http.StatusNoContent || len(p.summaries) != 1 || p.summaries[0].Malformed == nil || p.summaries[0].Refused != nil {
+		t.Fatalf("answer %d, reported as %+v", w.Code, p.summaries)
+	}
+	scanplanner.Log(slog.New(slog.NewTextHandler(&p.log, nil)), "orders")(t.Context(), p.summaries[0])
+	if !strings.Contains(p.log.String(), "level=ERROR") || strings.Contains(p.log.String(), "secret") {
+		t.Errorf("log %s", p.log.String())
 	}
 }
 

@@ -22,6 +22,8 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Summary
 			logger.LogAttrs(ctx, slog.LevelError, "splits have failed whose tasks have expired", slog.Int("splits", s.Lapsed))
 		}
 		switch {
+		case s.Malformed != nil:
+			logger.LogAttrs(ctx, slog.LevelError, "delivery to scan-planner is no scan request", slog.String("error", s.Malformed.Error()))
 		case s.Refused != nil:
 			logger.LogAttrs(ctx, slog.LevelError, "scan request refused", append(attrs, slog.String("error", s.Refused.Error()))...)
 		case s.Rejected != nil:

@@ -3,6 +3,7 @@ package scanworker_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -234,6 +236,13 @@ func TestATaskOfAnotherVersionIsRefused(t *testing.T) {
 	}
 	if code := h.post([]byte(`no task`)); code != http.StatusNoContent {
 		t.Errorf("what is no task of any version is answered %d", code)
+	}
+	var log functest.Log
+	s := h.summaries[len(h.summaries)-1]
+	scanworker.Log(slog.New(slog.NewTextHandler(&log, nil)), "orders")(t.Context(), s)
+	if s.Outcome != scanworker.OutcomeMalformed || s.Message != "m" || s.Reason == nil ||
+		!strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "messageId=m") || strings.Contains(log.String(), "no task") {
+		t.Errorf("reported as %+v, logged as %s", s, &log)
 	}
 }
 

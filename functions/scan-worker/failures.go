@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
@@ -82,7 +81,7 @@ func (w *work) keep(ctx context.Context, failures []relay.Failure[string]) error
 	table := w.plan.scan.Table
 	for i, f := range failures {
 		letters[i] = deadletter.Letter{
-			Kind: deadletter.KindOutput, Mapping: w.task.Name, Error: f.Err.Error(), Time: time.Now(),
+			Kind: deadletter.KindOutput, Mapping: w.task.Name, Error: f.Err.Error(), Time: w.cfg.Now(),
 			Table: table.Ref().String(),
 		}
 		if f.Record != nil && len(f.Record.Body) <= deadletter.MaxEntry {

@@ -109,7 +109,7 @@ func newHouse(t testing.TB, scan string) *house {
 	h.cfg = scanworker.Config{
 		Pipeline: p, Sink: func(context.Context, *pipeline.Scan) (relay.Sink, error) { return h.sink, nil },
 		DeadLetters: h, Tasks: h, Done: h, Holder: "worker", Budget: scanworker.Budget, Slice: scanworker.Slice,
-		CommitEvery: scanworker.CommitEvery, Stopping: context.Background(), Logger: slog.New(slog.NewTextHandler(h.log, nil)),
+		CommitEvery: scanworker.CommitEvery, Stopping: context.Background(), Logger: slog.New(slog.NewTextHandler(h.log, nil)), Now: time.Now,
 		Report: func(_ context.Context, s scanworker.Summary) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

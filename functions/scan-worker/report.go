@@ -17,7 +17,7 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Summary
 	return func(ctx context.Context, s Summary) {
 		level := slog.LevelInfo
 		switch s.Outcome {
-		case OutcomeFailed:
+		case OutcomeFailed, OutcomeMalformed:
 			level = slog.LevelError
 		case OutcomeReturned:
 			level = slog.LevelWarn
@@ -28,6 +28,9 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Summary
 			slog.String("outcome", string(s.Outcome)), slog.String("scan", s.Scan), slog.String("name", s.Name), slog.Int("split", s.Split),
 			slog.Int64("rows", s.Rows), slog.Int64("records", s.Records), slog.Int64("dropped", s.Dropped),
 			slog.Int64("durationMs", s.Duration.Milliseconds()),
+		}
+		if s.Outcome == OutcomeMalformed { // nothing else tells which it is
+			attrs = append(attrs, slog.String("messageId", s.Message))
 		}
 		if s.Reason != nil {
 			attrs = append(attrs, slog.String("reason", s.Reason.Error()))

@@ -69,7 +69,9 @@ type Config struct {
 	// Stopping ends when the process is to stop: then every slice does.
 	Stopping context.Context
 	Logger   *slog.Logger
-	Report   func(context.Context, Summary)
+	Now      func() time.Time
+	// Report is called once with the outcome of each delivery, also of one that is no task.
+	Report func(context.Context, Summary)
 }
 
 // Outcome is what became of a task.
@@ -83,10 +85,12 @@ const (
 	OutcomeReturned  Outcome = "returned"  // it went wrong; the same task brings it back
 	OutcomeHeld      Outcome = "held"      // another worker has it
 	OutcomeVoid      Outcome = "void"      // there is nothing to do
+	OutcomeMalformed Outcome = "malformed" // the delivery is no task
 )
 
 // Summary says what became of one task.
 type Summary struct {
+	Message    string // the id of the delivery's message; empty if it has none
 	Scan, Name string
 	Split      int
 	Outcome    Outcome
@@ -95,7 +99,7 @@ type Summary struct {
 	Bytes    int64 // read, as estimated for fetch.maxBytes
 	Duration time.Duration
 	Failures []Failure // what the policy has taken
-	Reason   error     // why it was returned, failed or void
+	Reason   error     // why it was returned, failed, void or malformed
 }
 
 type function struct {
@@ -159,20 +163,23 @@ func (f *function) plan(name string, o task.Options) (*plan, error) {
 
 // deliver is what happens to one delivery.
 func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
-	began := time.Now()
+	began := f.cfg.Now()
 	t, err := task.DecodeScan(d.Message.Data)
-	if errors.Is(err, task.ErrUnknown) {
+	if d.Malformed != nil {
+		err = d.Malformed
+	}
+	s := Summary{Message: d.Message.ID, Scan: t.Scan, Name: t.Name, Split: t.Split}
+	switch {
+	case err == nil:
+		err = f.handle(ctx, t, &s)
+	case errors.Is(err, task.ErrUnknown):
 		// Another version of this program has sent it, which may be the next one here.
-		f.cfg.Report(ctx, Summary{Scan: t.Scan, Name: t.Name, Split: t.Split, Outcome: OutcomeReturned, Reason: err, Duration: time.Since(began)})
-		return err
+		s.Outcome, s.Reason = OutcomeReturned, err
+	default: // no other delivery can do better
+		s.Outcome, s.Reason = OutcomeMalformed, err
+		err = nil
 	}
-	if err != nil {
-		f.cfg.Logger.ErrorContext(ctx, "a delivery that is no scan task is dropped", "error", err, "delivery", d.Message)
-		return nil
-	}
-	s := Summary{Scan: t.Scan, Name: t.Name, Split: t.Split}
-	err = f.handle(ctx, t, &s)
-	s.Duration = time.Since(began)
+	s.Duration = f.cfg.Now().Sub(began)
 	f.cfg.Report(ctx, s)
 	return err
 }

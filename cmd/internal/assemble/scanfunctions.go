@@ -50,7 +50,7 @@ func (f *Function) scanPlanner(cfg *Config) (http.Handler, error) {
 		}
 		out.Report = reportTo(scanplanner.Log(cfg.Logger, cfg.Pipeline.Name), metrics.Report, cfg.Reports.ScanPlanner)
 	}
-	return scanplanner.New(out), nil
+	return scanplanner.New(out)
 }
 
 // ScanWorker builds the function scan-worker.
@@ -69,7 +69,7 @@ func (f *Function) scanWorker(cfg *Config) (http.Handler, error) {
 		Pipeline: cfg.Pipeline, Ledger: l, Table: tables.Table, Sink: scanSink(cfg), Holder: cfg.Holder,
 		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery,
 		Memory:   scanMemory(debug.SetMemoryLimit(-1)),
-		Stopping: cfg.Stopping, Logger: cfg.Logger, Report: reportTo(cfg.Reports.ScanWorker),
+		Stopping: cfg.Stopping, Logger: cfg.Logger, Now: cfg.Now, Report: reportTo(cfg.Reports.ScanWorker),
 	}
 	if out.Tasks, out.Done, err = f.scanTopics(cfg); err != nil {
 		return nil, err
