@@ -1,12 +1,15 @@
-// Package ledger guarantees that work survives whoever does it: what a scan has
+// Package ledger guarantees that work survives the processes that do it: what a scan has
 // planned and how far each of its splits has come outlives every invocation, one
 // holder at a time moves a split forward, and a holder that was overtaken cannot.
 //
-// The documents are typed here and kept by a Store. A lease is a document that
-// names its holder: it is over when the store's clock says so, or when who knows that
-// the holder is dead breaks it; either way the split's fence rises, and a commit is one
-// compare-and-set that is the fence check at the same time. A reply that was lost is settled by reading back: every write carries
-// an id of its own.
+// The documents are typed here and kept by a Store. A lease is a document that names its
+// holder. It ends when the store's clock says so, or when a process that knows that the holder
+// is dead breaks it. Either way the split's fence rises, and a commit is one compare-and-set
+// that checks the fence at the same time. If a reply is lost, the document is read back: every
+// write carries an id of its own.
+//
+// The package is for the programs of this repository. Its API follows their needs and may
+// change with any commit.
 package ledger
 
 import (

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
-	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -99,8 +99,8 @@ type scanner struct {
 	changed    []string          // what of its definition has changed since it was planned
 	definition map[string]string // as it is now, where it has
 
-	output   *sink.File  // where --to names one
-	lines    *sink.Lines // where --to says so
+	output   *linefile.File  // where --to names one
+	lines    *linefile.Lines // where --to says so
 	services *assemble.Services
 	probe    func(context.Context) error
 	closers  []func() error
@@ -217,16 +217,16 @@ func (s *scanner) openOutput() error {
 	case "":
 		return nil
 	case "-":
-		s.lines = sink.NewLines(dataTo(s.stdout))
+		s.lines = linefile.NewLines(dataTo(s.stdout))
 	default:
-		existing := sink.Refuse
+		existing := linefile.Refuse
 		if s.overwrite {
-			existing = sink.Empty
+			existing = linefile.Empty
 		} else if s.resume != "" {
-			existing = sink.Continue
+			existing = linefile.Continue
 		}
 		var err error
-		if s.output, err = sink.Open(s.to, existing); errors.Is(err, sink.ErrHoldsData) {
+		if s.output, err = linefile.Open(s.to, existing); errors.Is(err, linefile.ErrHoldsData) {
 			return fmt.Errorf("%w: --overwrite empties it, --resume ID goes on with it", err)
 		} else if err != nil {
 			return err

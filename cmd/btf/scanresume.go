@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
-	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -229,7 +229,7 @@ func (s *scanner) checkDone(k *known) error {
 	case elsewhere:
 		why = fmt.Sprintf("its records went to %s", describeOutput(k.Run.To))
 	case isPath(to) && k.Run != nil && isRegular(to):
-		lines, err := sink.WholeLines(to)
+		lines, err := linefile.WholeLines(to)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,7 @@
-package sink
+// Package linefile guarantees that what btf scan writes to a file or to stdout is whole lines, one
+// JSON text each, that a file keeps what it holds until the output is started, and that two
+// processes never write to the same file.
+package linefile
 
 import (
 	"bufio"
@@ -13,9 +16,10 @@ import (
 	"sync"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 )
 
-// Lines writes one JSON text a line, for the command line. It is safe for concurrent
+// Lines writes one JSON text a line. It is safe for concurrent
 // use: lines of two senders never mix.
 type Lines struct {
 	// IDs puts the record's id into each line, as its first field. Set it before the
@@ -284,7 +288,7 @@ func (l *Lines) writeBody(r *relay.Record) error {
 		if fields[0] == '}' {
 			comma = ""
 		}
-		if _, err := fmt.Fprintf(l.out, `{"%s":"%s"%s`, IDAttribute, r.ID(), comma); err != nil {
+		if _, err := fmt.Fprintf(l.out, `{"%s":"%s"%s`, sink.IDAttribute, r.ID(), comma); err != nil {
 			return err
 		}
 		body = fields

@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package sink
+package linefile
 
 import "os"
 

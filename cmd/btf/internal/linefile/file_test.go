@@ -1,13 +1,11 @@
-package sink_test
+package linefile_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,41 +14,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
-	"github.com/bigtable-functions/bigtable-functions/internal/sink"
-	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 )
-
-func TestTheLogHasALineForEachRecord(t *testing.T) {
-	var out bytes.Buffer
-	s := sink.NewLog(slog.New(telemetry.NewHandler(&out, slog.LevelInfo, "")))
-	a := relay.Record{Key: "a", Body: []byte(`{"n":1}`)}
-	errs := s.Send(t.Context(), []relay.Record{a, {Key: "b", Body: bytes.Repeat([]byte("1"), 300<<10)}})
-	var rejected *relay.Rejected
-	if len(errs) != 2 || errs[0] != nil || !errors.As(errs[1], &rejected) {
-		t.Errorf("errors %v", errs)
-	}
-	var line struct {
-		Severity, RecordID string
-		Record             struct{ N int }
-	}
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Severity != "INFO" || line.RecordID != a.ID() || line.Record.N != 1 {
-		t.Errorf("%s: %v", out.String(), err)
-	}
-}
-
-func TestALogThatCannotBeWrittenFailsTheRecord(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	r.Close()
-	s := sink.NewLog(slog.New(telemetry.NewHandler(w, slog.LevelInfo, "")))
-	if errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte(`{"n":1}`)}}); len(errs) != 1 || !errors.Is(errs[0], syscall.EPIPE) {
-		t.Errorf("errors %v, want a broken pipe", errs)
-	}
-}
 
 func record(body string) []relay.Record { return []relay.Record{{Body: []byte(body)}} }
 
@@ -58,22 +24,22 @@ func TestAFileIsEmptiedOrContinuedAtItsLastWholeLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.ndjson")
 	for _, c := range []struct {
 		before   string
-		existing sink.Existing
+		existing linefile.Existing
 		want     string
 	}{
-		{"", sink.Refuse, "new\n"},
-		{"old\n", sink.Empty, "new\n"},
-		{"", sink.Continue, "new\n"},
-		{"old\n", sink.Continue, "old\nnew\n"},
-		{"old\ntorn", sink.Continue, "old\nnew\n"},
-		{"torn", sink.Continue, "new\n"},
-		{"old\n" + strings.Repeat("torn", 50_000), sink.Continue, "old\nnew\n"},
-		{strings.Repeat("a", 70_000) + "\n" + strings.Repeat("b", 200_000), sink.Continue, strings.Repeat("a", 70_000) + "\nnew\n"},
+		{"", linefile.Refuse, "new\n"},
+		{"old\n", linefile.Empty, "new\n"},
+		{"", linefile.Continue, "new\n"},
+		{"old\n", linefile.Continue, "old\nnew\n"},
+		{"old\ntorn", linefile.Continue, "old\nnew\n"},
+		{"torn", linefile.Continue, "new\n"},
+		{"old\n" + strings.Repeat("torn", 50_000), linefile.Continue, "old\nnew\n"},
+		{strings.Repeat("a", 70_000) + "\n" + strings.Repeat("b", 200_000), linefile.Continue, strings.Repeat("a", 70_000) + "\nnew\n"},
 	} {
 		if err := os.WriteFile(path, []byte(c.before), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := sink.Open(path, c.existing)
+		f, err := linefile.Open(path, c.existing)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,14 +77,14 @@ func TestWholeLinesAreCountedBeforeAnythingIsWritten(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := sink.Open(path, sink.Continue)
+		f, err := linefile.Open(path, linefile.Continue)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, err := f.Whole(); err != nil || got != want || !f.IsRegular() {
 			t.Errorf("%d bytes: %d lines, %v, want %d", len(text), got, err, want)
 		}
-		if got, err := sink.WholeLines(path); err != nil || got != want {
+		if got, err := linefile.WholeLines(path); err != nil || got != want {
 			t.Errorf("%d bytes by its name: %d lines, %v, want %d", len(text), got, err, want)
 		}
 		if err := f.Close(); err != nil {
@@ -128,7 +94,7 @@ func TestWholeLinesAreCountedBeforeAnythingIsWritten(t *testing.T) {
 			t.Errorf("counting has changed the file: %d bytes, %v", len(after), err)
 		}
 	}
-	if _, err := sink.WholeLines(path + "-"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := linefile.WholeLines(path + "-"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("of no file: %v", err)
 	}
 }
@@ -138,10 +104,10 @@ func TestAFileThatHoldsDataIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sink.Open(path, sink.Refuse); !errors.Is(err, sink.ErrHoldsData) || !strings.Contains(err.Error(), path) {
-		t.Errorf("%v, want %v", err, sink.ErrHoldsData)
+	if _, err := linefile.Open(path, linefile.Refuse); !errors.Is(err, linefile.ErrHoldsData) || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v, want %v", err, linefile.ErrHoldsData)
 	}
-	f, err := sink.Open(path, sink.Empty)
+	f, err := linefile.Open(path, linefile.Empty)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +121,7 @@ func TestAFileThatHoldsDataIsLeftAlone(t *testing.T) {
 
 func TestAFileThatWasOpenedForNothingIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.ndjson")
-	f, err := sink.Open(path, sink.Refuse)
+	f, err := linefile.Open(path, linefile.Refuse)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +131,7 @@ func TestAFileThatWasOpenedForNothingIsGone(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file: %v, want none", err)
 	}
-	if f, err = sink.Open(path, sink.Refuse); err != nil {
+	if f, err = linefile.Open(path, linefile.Refuse); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(f.Start(), f.Close()); err != nil || !f.IsNew() {
@@ -181,13 +147,13 @@ func TestAFileThatIsBeingWrittenIsNoOthersToWrite(t *testing.T) {
 		t.Skip("no lock for a whole file in the standard library")
 	}
 	path := filepath.Join(t.TempDir(), "out.ndjson")
-	f, err := sink.Open(path, sink.Refuse)
+	f, err := linefile.Open(path, linefile.Refuse)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []sink.Existing{sink.Refuse, sink.Empty, sink.Continue} {
-		if _, err := sink.Open(path, e); !errors.Is(err, sink.ErrInUse) {
-			t.Errorf("existing %d: %v, want %v", e, err, sink.ErrInUse)
+	for _, e := range []linefile.Existing{linefile.Refuse, linefile.Empty, linefile.Continue} {
+		if _, err := linefile.Open(path, e); !errors.Is(err, linefile.ErrInUse) {
+			t.Errorf("existing %d: %v, want %v", e, err, linefile.ErrInUse)
 		}
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -196,7 +162,7 @@ func TestAFileThatIsBeingWrittenIsNoOthersToWrite(t *testing.T) {
 	if err := errors.Join(f.Start(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = sink.Open(path, sink.Continue); err != nil {
+	if f, err = linefile.Open(path, linefile.Continue); err != nil {
 		t.Fatalf("once it is closed: %v", err)
 	}
 	f.Close()
@@ -219,18 +185,18 @@ func TestAFileThatIsGivenUpTakesNothingThatAnotherWrites(t *testing.T) {
 					return
 				default:
 				}
-				if f, err := sink.Open(path, sink.Refuse); err == nil {
+				if f, err := linefile.Open(path, linefile.Refuse); err == nil {
 					if err := f.Close(); err != nil {
 						t.Errorf("giving the file up: %v", err)
 					}
-				} else if !errors.Is(err, sink.ErrInUse) && !errors.Is(err, sink.ErrHoldsData) {
+				} else if !errors.Is(err, linefile.ErrInUse) && !errors.Is(err, linefile.ErrHoldsData) {
 					t.Errorf("opening: %v", err)
 				}
 			}
 		})
 	}
 	for written := 0; written < 300; {
-		f, err := sink.Open(path, sink.Refuse)
+		f, err := linefile.Open(path, linefile.Refuse)
 		if err != nil {
 			continue
 		}
@@ -262,7 +228,7 @@ func TestAFileIsMadeWhereALinkPoints(t *testing.T) {
 	if err := os.Symlink(target, path); err != nil {
 		t.Skip(err)
 	}
-	f, err := sink.Open(path, sink.Refuse)
+	f, err := linefile.Open(path, linefile.Refuse)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +238,7 @@ func TestAFileIsMadeWhereALinkPoints(t *testing.T) {
 	if _, err := os.Lstat(path); err != nil {
 		t.Errorf("the link, which was there before: %v", err)
 	}
-	if f, err = sink.Open(path, sink.Refuse); err != nil {
+	if f, err = linefile.Open(path, linefile.Refuse); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Start(); err != nil {
@@ -290,7 +256,7 @@ func TestAFileIsMadeWhereALinkPoints(t *testing.T) {
 }
 
 func TestADeviceIsWrittenToAsItIs(t *testing.T) {
-	f, err := sink.Open(os.DevNull, sink.Refuse)
+	f, err := linefile.Open(os.DevNull, linefile.Refuse)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +266,7 @@ func TestADeviceIsWrittenToAsItIs(t *testing.T) {
 	if err := errors.Join(f.Start(), f.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := sink.Open(t.TempDir(), sink.Empty); err == nil {
+	if _, err := linefile.Open(t.TempDir(), linefile.Empty); err == nil {
 		t.Error("a directory was opened to be written")
 	}
 }
@@ -309,7 +275,7 @@ func TestAFullDiskFailsTheRecords(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("this system has no /dev/full")
 	}
-	f, err := sink.Open("/dev/full", sink.Refuse)
+	f, err := linefile.Open("/dev/full", linefile.Refuse)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +292,7 @@ func TestALineCarriesTheRecordsIDWhereThatIsAskedFor(t *testing.T) {
 	}
 	for _, ids := range []bool{false, true} {
 		var out bytes.Buffer
-		l := sink.NewLines(&out)
+		l := linefile.NewLines(&out)
 		l.IDs = ids
 		if errs := l.Send(t.Context(), records); errs != nil {
 			t.Fatal(errs)
@@ -339,7 +305,7 @@ func TestALineCarriesTheRecordsIDWhereThatIsAskedFor(t *testing.T) {
 			t.Errorf("ids %t: %s, want %s", ids, out.String(), want)
 		}
 	}
-	l := sink.NewLines(io.Discard)
+	l := linefile.NewLines(io.Discard)
 	l.IDs = true
 	if errs := l.Send(t.Context(), record("1")); len(errs) != 1 || errs[0] == nil {
 		t.Errorf("a record that has no place for an id: %v", errs)
@@ -348,7 +314,7 @@ func TestALineCarriesTheRecordsIDWhereThatIsAskedFor(t *testing.T) {
 
 func TestLinesOfTwoSendersNeverMix(t *testing.T) {
 	var out bytes.Buffer
-	l := sink.NewLines(&out)
+	l := linefile.NewLines(&out)
 	var senders sync.WaitGroup
 	for _, c := range []string{"a", "b", "c"} {
 		senders.Go(func() {
@@ -373,7 +339,7 @@ func TestLinesOfTwoSendersNeverMix(t *testing.T) {
 func TestAClosedPipeFailsEverySendFromThenOn(t *testing.T) {
 	r, w := io.Pipe()
 	r.Close()
-	l := sink.NewLines(w)
+	l := linefile.NewLines(w)
 	for range 2 {
 		if errs := l.Send(t.Context(), record("x")); len(errs) != 1 || !errors.Is(errs[0], io.ErrClosedPipe) || !errors.Is(l.Err(), io.ErrClosedPipe) {
 			t.Errorf("errors %v, %v", errs, l.Err())
