@@ -1,6 +1,9 @@
 package pipeline
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Unserved is a part of a file that is read and checked, and that nothing in this
 // version does.
@@ -20,7 +23,9 @@ func (p *Pipeline) Unserved() []Unserved {
 		}
 	}
 	for _, c := range p.Changes {
-		out = append(out, Unserved{c.Pos, "changes." + c.Name, "this version reads and checks changes, but has no function that reads a change stream"})
+		if err := c.Served(); err != nil {
+			out = append(out, Unserved{c.Pos, "changes." + c.Name, err.Error()})
+		}
 	}
 	return out
 }
@@ -32,4 +37,23 @@ func (s Sink) Served() error {
 		return nil
 	}
 	return fmt.Errorf("this version sends the records of scans to pubsub and log, and not to %s", s.Kind())
+}
+
+// Served returns an error where this version cannot read the change stream as the file says.
+func (c *Change) Served() error {
+	switch sink := c.To.PubSub; {
+	case !c.To.Log && sink == nil:
+		return fmt.Errorf("this version sends changes to pubsub and log, and not to %s", c.To.Kind())
+	case c.Emit != nil:
+		return errors.New("this version delivers whole changes, without when, forEach and emit")
+	case c.SelectedCell != nil:
+		return errors.New("this version delivers whole changes, without selectedCell")
+	case c.Snapshot:
+		return errors.New("this version delivers changes alone, without snapshot")
+	case sink != nil && len(sink.Attributes) > 0:
+		return errors.New("this version gives the messages of changes no attributes of the file")
+	case sink != nil && !sink.OrderBy.IsZero() && sink.OrderBy.Source != "rowKey":
+		return errors.New("this version orders changes by rowKey, and by nothing else")
+	}
+	return nil
 }

@@ -126,6 +126,9 @@ func (d *dev) endpoints(file *pipeline.Pipeline) error {
 			d.tell.line("table %s", table.Ref())
 		}
 	}
+	if len(d.pipeline.Load().Changes) > 0 {
+		d.tell.line("change streams are not read here")
+	}
 	if url := d.local.ServiceURL(d.name + "-" + string(lint.Write)); url != "" {
 		d.tell.line("topic %s, whose messages go to the function write at %s", localdeploy.TopicName(pipeline.TopicEvents.Of(d.name)), url)
 	}

@@ -277,11 +277,11 @@ scans:
   kept: {table: orders, to: {log: {}}}
   archive: {table: orders, to: {gcs: {bucket: my-bucket, format: ndjson}}}
 changes:
-  feed: {table: orders, appProfile: single, to: {pubsub: {topic: orders-cdc}}}
+  feed: {table: orders, appProfile: single, snapshot: true, to: {pubsub: {topic: orders-cdc}}}
 `})
 	got, stderr, err := run(t, "lint", "f.yaml")
 	want := `f.yaml:9:32: warning: scans.archive.to: this version sends the records of scans to pubsub and log, and not to gcs [not-served]
-f.yaml:11:3: warning: changes.feed: this version reads and checks changes, but has no function that reads a change stream [not-served]
+f.yaml:11:3: warning: changes.feed: this version delivers changes alone, without snapshot [not-served]
 `
 	if got != want || stderr != "" || err != nil {
 		t.Errorf("got\n%swant\n%s%s, %v", got, want, stderr, err)

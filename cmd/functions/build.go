@@ -99,7 +99,7 @@ func build(env environment) (_ *parts, err error) {
 		out.handlers[string(b.Name)] = caller.guard(f)
 	}
 	if len(out.handlers) == 0 {
-		return nil, errors.New("the pipeline has work for no function: it needs a write section or scans")
+		return nil, errors.New("the pipeline has work for no function: it needs a write section, scans or changes")
 	}
 	return out, nil
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,8 +37,6 @@ const (
 	Heartbeat = 5 * time.Second
 	// Tick is how often the coordinator is expected to run.
 	Tick = time.Minute
-	// TickPath ends the path of a tick; all other requests are deliveries of tasks.
-	TickPath = "/tick"
 )
 
 // DeadLetters keeps what a policy gives up on. nil means that every letter is durable.
@@ -96,7 +93,8 @@ type stream struct {
 }
 
 // New compiles the pipeline's change streams and returns the function as an HTTP handler
-// of ticks and of Pub/Sub deliveries. It fails where one does not compile.
+// of ticks, which are requests without a body, and of Pub/Sub deliveries. A stream that this version does not serve is logged
+// and left out.
 func New(cfg Config) (http.Handler, error) {
 	f := &function{cfg: cfg}
 	for _, c := range cfg.Pipeline.Changes {
@@ -104,17 +102,18 @@ func New(cfg Config) (http.Handler, error) {
 			return nil, fmt.Errorf("changes.%s says onFailure: dead-letter, and there is nowhere to put dead letters", c.Name)
 		}
 		emit, err := mapping.CompileChanges(c)
-		if err != nil {
-			return nil, err
+		if err != nil { // lint warns of it
+			cfg.Logger.Warn("a change stream is not read", "stream", c.Name, "error", err)
+			continue
 		}
-		name := pipeline.TableRef{Project: c.Table.Project, Instance: c.Table.Instance, Table: c.Table.ID}.String()
+		name := c.Table.Ref().String()
 		f.streams = append(f.streams, &stream{
 			change: c, id: ledger.StreamID{Name: c.Name, Table: name}, emit: emit, table: btrpc.NewTable(name, c.AppProfile),
 		})
 	}
 	tasks := push.Handler(push.Config{Budget: cfg.Budget, Logger: cfg.Logger}, f.deliver)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, TickPath) {
+		if r.ContentLength == 0 { // a delivery has a body
 			f.serveTick(w, r)
 			return
 		}

@@ -140,7 +140,7 @@ func TestTicksAndTasksThatComeTwiceAreHarmless(t *testing.T) {
 			t.Errorf("%d records", len(r.records))
 		}
 		r.outcomes()
-		for _, data := range append(tasks, []byte(`{"v":1,"stream":"feed","partitions":["../x","NONE"]}`), []byte(`{"v":1,"stream":"other","partitions":["A"]}`), []byte("x"), nil) {
+		for _, data := range append(tasks, []byte(`{"v":1,"stream":"feed","partitions":["../x","NONE"]}`), []byte(`{"v":1,"stream":"other","partitions":["A"]}`), []byte("x")) {
 			r.deliver(t.Context(), r.cfg, data)
 		}
 		if got := r.outcomes(); strings.Contains(got, "failed") {
@@ -453,7 +453,7 @@ func chaos(t *testing.T, seed uint64, perSecond, perMove int) {
 	}
 	for second := range 20 * 60 {
 		if second%10 == 0 {
-			process("/tick", nil)
+			process("/", nil)
 		}
 		for range perSecond {
 			row := fmt.Sprintf("k%02d", random.upTo(40))

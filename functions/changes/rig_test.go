@@ -163,7 +163,7 @@ func (r *rig) serve(ctx context.Context, cfg changes.Config, path string, body [
 
 func (r *rig) tick() {
 	r.t.Helper()
-	if code := r.serve(r.t.Context(), r.cfg, "/changes/tick", nil); code != http.StatusNoContent {
+	if code := r.serve(r.t.Context(), r.cfg, "/changes", nil); code != http.StatusNoContent {
 		r.t.Fatalf("a tick is answered with %d: %s", code, r.log)
 	}
 }

@@ -95,7 +95,7 @@ func (s *source) Read(ctx context.Context, yield func(unit) bool) error {
 		case class.Verdict != retry.VerdictTransient || failures == attempts:
 			return fmt.Errorf("reading a change stream of %s: %w", s.table.Name(), retry.Bare(class.Code)) // a text may quote keys
 		}
-		if err := wait(ctx, max(class.Delay, again.Delay(failures, 0.5))); err != nil {
+		if err := retry.Sleep(ctx, max(class.Delay, again.Delay(failures, 0.5))); err != nil {
 			return err
 		}
 	}

@@ -137,19 +137,8 @@ func (f *function) partitions(ctx context.Context, s *stream) ([]rowrange.Range,
 		if class.Verdict != retry.VerdictTransient || failures == askAttempts {
 			return nil, fmt.Errorf("asking for the partitions of table %s: %w", s.change.Table.Name, retry.Bare(class.Code))
 		}
-		if err := wait(ctx, max(class.Delay, asking.Delay(failures, 0.5))); err != nil {
+		if err := retry.Sleep(ctx, max(class.Delay, asking.Delay(failures, 0.5))); err != nil {
 			return nil, err
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

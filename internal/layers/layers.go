@@ -54,7 +54,7 @@ var table = map[string][]string{
 	"functions/scan-worker": {"internal/btrpc", "internal/deadletter", "internal/mapping", "internal/push", "internal/relay", "internal/retry",
 		"internal/rowrange", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "ledger", "pipeline"},
 	"functions/changes": {"internal/btrpc", "internal/changestream", "internal/deadletter", "internal/mapping", "internal/push", "internal/relay",
-		"internal/retry", "internal/rowrange", "internal/task", "ledger", "pipeline"},
+		"internal/retry", "internal/rowrange", "internal/sink", "internal/task", "internal/telemetry", "ledger", "pipeline"},
 
 	// The emulator shares only row ranges with what it tests.
 	"emulator":                  {"emulator/internal/filter", "emulator/internal/journal", "emulator/internal/store"},
@@ -73,7 +73,7 @@ var table = map[string][]string{
 	"examples":                 {},
 
 	// Programs. notDeployed says what the deployed one may not contain.
-	"cmd/internal/assemble": {"functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/deadletter",
+	"cmd/internal/assemble": {"functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/changestream", "internal/deadletter",
 		"internal/lint", "internal/mapping", "internal/relay", "internal/scanjob", "internal/task", "internal/telemetry", "ledger", "ledger/file",
 		"ledger/firestore", "pipeline"},
 	"cmd/functions":             {"cmd/internal/assemble", "internal/lint", "internal/push", "internal/telemetry", "ledger", "pipeline"},

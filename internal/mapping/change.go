@@ -23,29 +23,17 @@ type Changes struct {
 	ordered   bool
 }
 
-// CompileChanges compiles what a change stream makes of a change. The error names what
-// this version does not serve, or joins the faults of the file.
+// CompileChanges compiles what a change stream makes of a change. The error is that of
+// Served, with its place.
 func CompileChanges(c *pipeline.Change) (*Changes, error) {
-	switch {
-	case c.Emit != nil:
-		return nil, fmt.Errorf("%s: changes.%s: this version delivers whole changes: when, forEach and emit are not served", c.Pos, c.Name)
-	case c.SelectedCell != nil:
-		return nil, fmt.Errorf("%s: changes.%s.selectedCell is not served by this version", c.Pos, c.Name)
-	case c.Snapshot:
-		return nil, fmt.Errorf("%s: changes.%s.snapshot is not served by this version", c.Pos, c.Name)
+	if err := c.Served(); err != nil {
+		return nil, fmt.Errorf("%s: changes.%s: %w", c.Pos, c.Name, err)
 	}
-	m := &Changes{change: c, columns: declaredColumns(c.Table), tableName: tableRef(c.Table).String()}
+	m := &Changes{change: c, columns: declaredColumns(c.Table), tableName: c.Table.Ref().String()}
 	if sink := c.To.PubSub; sink != nil {
-		if len(sink.Attributes) > 0 || !sink.OrderBy.IsZero() && sink.OrderBy.Source != "rowKey" {
-			return nil, fmt.Errorf("%s: changes.%s.to.pubsub: of a change stream this version serves orderBy: rowKey, and no attributes", c.To.Pos, c.Name)
-		}
 		m.ordered = !sink.OrderBy.IsZero()
 	}
 	return m, nil
-}
-
-func tableRef(t *pipeline.Table) pipeline.TableRef {
-	return pipeline.TableRef{Project: t.Project, Instance: t.Instance, Table: t.ID}
 }
 
 // errOversize is why a change that was too large to be held makes no record.

@@ -84,7 +84,7 @@ func TestWhatIsNotServedOfAChangeStreamIsRefused(t *testing.T) {
 		`to: {pubsub: {topic: out}}`:                                                             "",
 		`snapshot: true, to: {log: {}}`:                                                          "snapshot",
 		`to: {pubsub: {topic: out, attributes: {a: '"x"'}}}`:                                     "no attributes",
-		`to: {pubsub: {topic: out, orderBy: '"x"'}}`:                                             "orderBy: rowKey",
+		`to: {pubsub: {topic: out, orderBy: '"x"'}}`:                                             "by rowKey",
 		`emit: {a: change.rowKey}, to: {log: {}}`:                                                "emit",
 		`selectedCell: {family: cf, qualifier: total, cluster: c1, format: json}, to: {log: {}}`: "selectedCell",
 	} {

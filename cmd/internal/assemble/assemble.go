@@ -14,6 +14,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
@@ -41,10 +42,12 @@ type Builder struct {
 func Builders() []Builder {
 	hasWrite := func(p *pipeline.Pipeline) bool { return p.Write != nil }
 	hasScans := func(p *pipeline.Pipeline) bool { return len(p.Scans) > 0 }
+	hasChanges := func(p *pipeline.Pipeline) bool { return len(p.Changes) > 0 }
 	return []Builder{
 		{lint.Write, hasWrite, Write},
 		{lint.ScanPlanner, hasScans, ScanPlanner},
 		{lint.ScanWorker, hasScans, ScanWorker},
+		{lint.Changes, hasChanges, Changes},
 	}
 }
 
@@ -94,6 +97,7 @@ type Reports struct {
 	Write       func(context.Context, write.Summary)
 	ScanPlanner func(context.Context, scanplanner.Summary)
 	ScanWorker  func(context.Context, scanworker.Summary)
+	Changes     func(context.Context, changes.Visit)
 }
 
 // Function is a function with what it holds open. It must be closed once it serves no more.

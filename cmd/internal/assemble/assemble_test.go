@@ -36,7 +36,8 @@ func load(t *testing.T, text string) *lint.Loaded {
 func TestEveryDeployedServiceHasABuilder(t *testing.T) {
 	write, scans, _ := strings.Cut(orders, "scans:")
 	head, _, _ := strings.Cut(write, "write:")
-	for name, text := range map[string]string{"all": orders, "write alone": write, "scans alone": head + "scans:" + scans} {
+	for name, text := range map[string]string{"all": orders, "write alone": write, "scans alone": head + "scans:" + scans,
+		"changes alone": head + "changes:\n  feed: {table: orders, appProfile: one, to: {pubsub: {topic: out}}}\n"} {
 		loaded := load(t, text)
 		var deployed, built []lint.Principal
 		for _, s := range loaded.Report.Resources.Services {

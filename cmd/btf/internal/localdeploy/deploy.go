@@ -66,7 +66,7 @@ func (d *Deployment) build(ctx context.Context, loaded *lint.Loaded) (map[lint.P
 	}
 	releases := map[lint.Principal]release{}
 	for _, b := range assemble.Builders() {
-		if !b.Wanted(p) {
+		if !b.Wanted(p) || b.Name == lint.Changes { // nothing ticks here
 			continue
 		}
 		if releases[b.Name], err = d.buildRelease(b, cfg); err != nil {

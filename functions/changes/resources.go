@@ -1,0 +1,107 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
+	"cloud.google.com/go/pubsub/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
+	"github.com/bigtable-functions/bigtable-functions/pipeline"
+)
+
+// Retentions reads how long tables keep their changes. It is safe for concurrent use.
+type Retentions struct {
+	admin grpc.ClientConnInterface
+
+	mu    sync.Mutex
+	known map[string]retained
+}
+
+type retained struct {
+	retention time.Duration
+	at        time.Time
+}
+
+// NewRetentions returns Retentions over a connection to Bigtable's administration.
+func NewRetentions(admin grpc.ClientConnInterface) *Retentions {
+	return &Retentions{admin: admin, known: map[string]retained{}}
+}
+
+// retentionFor is how long a retention is believed.
+const retentionFor = 5 * time.Minute
+
+// Retention is for Config.Retention. It is 0 where nobody may read it.
+func (r *Retentions) Retention(ctx context.Context, c *pipeline.Change) (time.Duration, error) {
+	name := c.Table.Ref().String()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.known[name]; ok && time.Since(known.at) < retentionFor {
+		return known.retention, nil
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "x-goog-request-params", "name="+name)
+	table, err := adminpb.NewBigtableTableAdminClient(r.admin).GetTable(ctx, &adminpb.GetTableRequest{Name: name, View: adminpb.Table_SCHEMA_VIEW})
+	var retention time.Duration
+	switch {
+	case retry.IsCode(err, codes.PermissionDenied):
+	case err != nil:
+		return 0, fmt.Errorf("reading table %s: %w", name, retry.Bare(retry.Classify(err).Code))
+	case table.GetChangeStreamConfig().GetRetentionPeriod() == nil:
+		return 0, errors.New("the table has no change stream: turn it on, with a retention of one to seven days")
+	default:
+		retention = table.ChangeStreamConfig.RetentionPeriod.AsDuration()
+	}
+	r.known[name] = retained{retention, time.Now()}
+	return retention, nil
+}
+
+// Sinks opens the sinks of change streams. It is safe for concurrent use.
+type Sinks struct {
+	client func(context.Context) (*pubsub.Client, error)
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	topics map[string]*sink.PubSub
+}
+
+// NewSinks returns Sinks. client connects to Pub/Sub; it is asked again for each topic,
+// may return the same client, and closes it itself.
+func NewSinks(client func(context.Context) (*pubsub.Client, error), logger *slog.Logger) *Sinks {
+	return &Sinks{client: client, logger: logger, topics: map[string]*sink.PubSub{}}
+}
+
+// Sink is for Config.Sink.
+func (s *Sinks) Sink(ctx context.Context, c *pipeline.Change) (relay.Sink, error) {
+	if c.To.Log {
+		return sink.NewLog(s.logger.With("stream", c.Name)), nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := c.To.PubSub.Topic
+	if t := s.topics[name]; t != nil {
+		return t, nil
+	}
+	client, err := s.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := sink.NewPubSub(client, name)
+	s.topics[name] = t
+	return t, nil
+}
+
+// Conns is for Config.Conn, over one connection to the data service.
+func Conns(conn btrpc.Conn) func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) {
+	return func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) { return conn, nil }
+}
