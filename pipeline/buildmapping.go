@@ -10,7 +10,7 @@ func (b *builder) mapping(doc *mappingDoc, index int) *Mapping {
 	m := &Mapping{
 		Name: doc.Name.v, Index: index, Pos: doc.pos, When: doc.When.v, ForEach: doc.ForEach.v,
 		Table: b.named(doc.Table), RowKey: doc.RowKey.v, Timestamp: doc.Timestamp.v,
-		Dedupe: Dedupe(doc.Dedupe.v), DedupeID: doc.DedupeID.v,
+		Dedupe: Dedupe(doc.Dedupe.v), DedupeID: doc.DedupeID.v, AllowFuture: doc.AllowFuture.v,
 	}
 	if doc.MarkerFamily.ok() {
 		m.MarkerFamily = b.familyOf(m.Table, doc.MarkerFamily.v, doc.MarkerFamily.at)

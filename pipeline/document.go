@@ -105,6 +105,7 @@ type mappingDoc struct {
 	Table        text          `key:"table" need:"y" doc:"a name in tables"`
 	RowKey       expr          `key:"rowKey" need:"y" doc:"the row's key"`
 	Timestamp    expr          `key:"timestamp" doc:"the time of the cells; absent: the message's publish time, to the millisecond"`
+	AllowFuture  toggle        `key:"allowFuture" default:"false" doc:"take cell times more than a day ahead, which otherwise fail the record"`
 	Dedupe       text          `key:"dedupe" default:"none" one:"none|window|marker" doc:"how a second delivery is recognised"`
 	DedupeID     expr          `key:"dedupeId" doc:"what is the same in a second delivery, and tells the contributions to one row apart; absent: the message's id and the record's place in it"`
 	MarkerFamily text          `key:"markerFamily" doc:"the family of the markers, with dedupe: marker"`

@@ -262,7 +262,8 @@ type Mapping struct {
 	RowKey       Expr
 	Timestamp    Expr // zero: the message's publish time, truncated to the millisecond
 	Dedupe       Dedupe
-	DedupeID     Expr // zero: message.id
+	DedupeID     Expr // zero: the message's id and the record's place in it
+	AllowFuture  bool // a cell time may be more than a day ahead
 	MarkerFamily *Family
 	Mutations    []*Mutation
 }

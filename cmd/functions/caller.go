@@ -93,7 +93,7 @@ func (c *caller) check(r *http.Request) (int, error) {
 		return http.StatusUnauthorized, errors.New("the Authorization header has no bearer token")
 	}
 	if strings.HasSuffix(token, googleKeptSignature) {
-		return http.StatusUnauthorized, fmt.Errorf("Cloud Run has checked the token and taken its signature off: leave %s and %s unset there", audienceVariable, accountVariable)
+		return http.StatusUnauthorized, fmt.Errorf("the signature of the token is taken off, as Cloud Run does once it has checked it: leave %s and %s unset there", audienceVariable, accountVariable)
 	}
 	if !signedRS256(token) {
 		return http.StatusUnauthorized, errors.New("the token is not signed as Google signs those of service accounts")

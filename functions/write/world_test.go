@@ -108,6 +108,8 @@ type worldOptions struct {
 // newWorld deploys a pipeline file. Inside a bubble, close ends everything.
 func newWorld(t testing.TB, seed uint64, file string, o worldOptions) *world {
 	t.Helper()
+	// The clock of a bubble begins in 2000, far before the events of the tests.
+	time.Sleep(time.Until(time.Date(2026, 9, 15, 0, 0, 0, 0, time.UTC)))
 	w := &world{t: t, delay: o.delay, random: rand.New(rand.NewPCG(seed, 1))}
 	p := parse(t, file)
 	var err error

@@ -89,7 +89,6 @@ type consumer struct {
 	versions   map[rowrange.Range]int // of pending partitions, raised by each change
 	missing    []Missing
 	ids        int
-	recoveries int                     // recoveries applied, which a handover's view must not predate
 	delivered  map[string]map[int]bool // changes of each key that the sink has
 	start      time.Time
 	initial    bool

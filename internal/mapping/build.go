@@ -217,8 +217,16 @@ func (s *Session) time(m *mapping) (int64, error) {
 		}
 		return t.UnixMilli() * 1000, nil
 	}
-	return s.micros(m.timestamp)
+	micros, err := s.micros(m.timestamp)
+	if err == nil && !m.src.AllowFuture && micros > s.now.Add(farAhead).UnixMicro() {
+		err = at(m.timestamp, errors.New("a time more than a day ahead, which would hide what is written until then: mend it, or write allowFuture: true"))
+	}
+	return micros, err
 }
+
+// farAhead is how far ahead of the delivery the time of a cell may be: further than clocks
+// and time zones differ.
+const farAhead = 24 * time.Hour
 
 func (s *Session) micros(p *expr.Program) (int64, error) {
 	v, err := p.Eval(&s.vars)

@@ -641,3 +641,32 @@ func BenchmarkMap(b *testing.B) {
 		}
 	}
 }
+
+// A cell in the far future hides all that is written after it.
+func TestATimeFarAheadIsRefusedUnlessTheFileAllowsIt(t *testing.T) {
+	const file = `
+mappings:
+  - name: m
+    table: orders
+    rowKey: event.id
+    timestamp: timestamp(event.at)
+    OPTION
+    mutations:
+      - set: {cf: {status: '"S"'}}
+`
+	now := published.Add(time.Second) // see run
+	for _, c := range []struct {
+		ahead  time.Duration
+		option string
+		fails  bool
+	}{
+		{-time.Hour, "allowFuture: false", false}, {24 * time.Hour, "allowFuture: false", false}, {24*time.Hour + 2*time.Millisecond, "allowFuture: false", true},
+		{1000 * 24 * time.Hour, "allowFuture: false", true}, {1000 * 24 * time.Hour, "allowFuture: true", false},
+	} {
+		w := load(t, strings.Replace(file, "OPTION", c.option, 1), ServiceLimits())
+		result := run(w, fmt.Sprintf(`{"id":"x","at":%q}`, now.Add(c.ahead).Truncate(time.Millisecond).Format(time.RFC3339Nano)))
+		if got := rejections(result); (got != "") != c.fails || c.fails && !strings.Contains(got, "0 mapping m: timestamp: a time more than a day ahead") {
+			t.Errorf("%v ahead, %s: %q", c.ahead, c.option, got)
+		}
+	}
+}
