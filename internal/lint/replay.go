@@ -14,6 +14,7 @@ type Verdict string
 // docs/pipeline.md, "Order and replays".
 const (
 	NoOp        Verdict = "no-op"
+	NoOpButTies Verdict = "no-op-but-ties"
 	ByMarker    Verdict = "marker"
 	ByWindow    Verdict = "window"
 	RemoveNewer Verdict = "can-remove-newer-data"
@@ -21,13 +22,15 @@ const (
 )
 
 // verdicts ranks them.
-var verdicts = map[Verdict]int{NoOp: 0, ByMarker: 1, ByWindow: 2, RemoveNewer: 3, CountAgain: 4}
+var verdicts = map[Verdict]int{NoOp: 0, NoOpButTies: 1, ByMarker: 2, ByWindow: 3, RemoveNewer: 4, CountAgain: 5}
 
 // Meaning says a verdict in words.
 func (v Verdict) Meaning() string {
 	switch v {
 	case NoOp:
 		return "a second delivery changes nothing"
+	case NoOpButTies:
+		return "a second delivery changes nothing, unless another message has written the same cell at the same millisecond: then the one applied last stays"
 	case ByMarker:
 		return "a second delivery changes nothing while its marker lives"
 	case ByWindow:
@@ -94,7 +97,7 @@ func setVerdict(m *mapping.Static, mu *pipeline.Mutation) (Verdict, string) {
 	}
 	switch {
 	case m.Timestamp == nil:
-		return NoOp, "set at the publish time, which a second delivery keeps"
+		return NoOpButTies, "set at the publish time, which a second delivery keeps"
 	case m.Timestamp.IsConstant():
 		return RemoveNewer, "the timestamp is the same for all records, so the last delivery wins: a late one puts an older value over a newer"
 	case m.Timestamp.Function() == "bucket":
@@ -103,7 +106,7 @@ func setVerdict(m *mapping.Static, mu *pipeline.Mutation) (Verdict, string) {
 	if m.Timestamp.Rounds() {
 		return RemoveNewer, "the timestamp is made of a part of a time, so that several records may have one, of which the last delivery wins: a late one puts an older value over a newer"
 	}
-	return NoOp, "set at the record's own time"
+	return NoOpButTies, "set at the record's own time"
 }
 
 // addVerdict: the smallest, the largest and the number of distinct values do not
@@ -136,7 +139,7 @@ func deleteVerdict(m *mapping.Static, mu *pipeline.Mutation) (Verdict, string) {
 	case !mu.To.IsZero() && mu.To.Source != timeSource(m):
 		return RemoveNewer, "where to lies after the record's time, newer versions are removed too"
 	case mu.Tombstone:
-		return NoOp, "removes versions up to the record's time and leaves a null there"
+		return NoOpButTies, "removes versions up to the record's time and leaves a null there"
 	}
 	return NoOp, "removes versions up to the record's time"
 }

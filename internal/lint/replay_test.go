@@ -75,12 +75,12 @@ func (c *replayCase) file() string { return fmt.Sprintf(rig, c.write, c.mapping,
 // all their forms.
 func replayCases() []replayCase {
 	return []replayCase{
-		{"set at the publish time", "format: json", "", `- set: {cf: {status: event.s}}`, NoOp, ""},
-		{"set at the record's time", "format: json", at, `- set: {cf: {status: event.s}}`, NoOp, ""},
-		{"replace older", "format: json", at, `- {set: {cf: {status: event.s}}, replace: older}`, NoOp, ""},
+		{"set at the publish time", "format: json", "", `- set: {cf: {status: event.s}}`, NoOpButTies, ""},
+		{"set at the record's time", "format: json", at, `- set: {cf: {status: event.s}}`, NoOpButTies, ""},
+		{"replace older", "format: json", at, `- {set: {cf: {status: event.s}}, replace: older}`, NoOpButTies, ""},
 		{"delete up to the record's time", "format: json", at, `- deleteColumns: {cf: [status]}`, NoOp,
 			"note late-set mutations[0]: a set of an earlier time that is delivered after this delete shows again; tombstone: true prevents that"},
-		{"tombstone", "format: json", at, `- {deleteColumns: {cf: [status]}, tombstone: true}`, NoOp, ""},
+		{"tombstone", "format: json", at, `- {deleteColumns: {cf: [status]}, tombstone: true}`, NoOpButTies, ""},
 		{"delete a range that ends at the record's time", "format: json", at,
 			`- {deleteColumns: {cf: [status]}, from: timestamp(event.since), to: timestamp(event.at)}`, NoOp, ""},
 		{"delete a range that ends at the publish time", "format: json", "",
@@ -141,7 +141,7 @@ func replayCases() []replayCase {
 			"note marker dedupe: one row takes about a million events while their markers live\n" +
 				"warning message-id dedupe: the default dedupeId is the message's id and the record's place in it: a message from orders-undelivered, and one that its publisher sends again, has another id, and is then applied again: name a field that identifies the event, as in dedupeId: event.id\n" +
 				"note profile dedupe: marker needs single-cluster routing and single-row transactions in application profile ingest"},
-		{"message.id in a cell", "format: json", "", `- set: {cf: {status: '"id " + message.id'}}`, NoOp,
+		{"message.id in a cell", "format: json", "", `- set: {cf: {status: '"id " + message.id'}}`, NoOpButTies,
 			"warning message-id mutations[0].set.cf.status: reads message.id: a message from orders-undelivered, and one that its publisher sends again, has another id, so that btf replay refuses it without --new-ids"},
 	}
 }
