@@ -34,7 +34,7 @@ const testTime = "2006-01-02T15:04:05.999Z"
 func (s *Suite) AsTest(m *push.Message) (string, error) {
 	whole := *m
 	whole.PublishTime = m.PublishTime.UTC().Truncate(time.Millisecond)
-	o := s.outcome(&whole, whole.PublishTime)
+	o := s.outcome(&whole, delivered())
 	y := &writing{}
 	y.line(2, "- name: %s", strconv.Quote("message "+m.ID))
 	s.writeMessage(y, &whole, o)

@@ -59,8 +59,12 @@ func (s *Suite) Run(t *pipeline.Test) []Problem {
 		ID: t.Message.ID, PublishTime: t.Message.PublishTime, OrderingKey: t.Message.OrderingKey,
 		Attributes: t.Message.Attributes, Subscription: t.Message.Subscription, Data: t.Message.Data,
 	}
-	return s.check(t, s.outcome(m, m.PublishTime))
+	return s.check(t, s.outcome(m, delivered()))
 }
+
+// delivered is when the message of a test is delivered: so late that no time of a cell lies
+// ahead, since a test is to have one result whenever it is run.
+func delivered() time.Time { return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) }
 
 // outcome is what becomes of a message.
 type outcome struct {
