@@ -69,7 +69,7 @@ func expectedRows(p *pipeline.Pipeline, events [][]byte) (map[string]cells, erro
 	decoder := &record.Decoder{}
 	rows := map[string]cells{}
 	for i, e := range events {
-		result := compiled.Map(&expr.Message{ID: "expected", PublishTime: time.Unix(0, 0)}, decoder.JSON(e), time.Unix(0, 0))
+		result := compiled.Map(&expr.Message{ID: "expected", PublishTime: time.Unix(0, 0)}, decoder.JSON(e), time.Now())
 		if len(result.Rows) != 1 || len(result.Rejected) > 0 {
 			return nil, fmt.Errorf("event %d makes %d rows and %d rejections", i, len(result.Rows), len(result.Rejected))
 		}
