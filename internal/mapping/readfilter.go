@@ -40,7 +40,7 @@ func readFilter(s *pipeline.Scan) (*bigtablepb.RowFilter, error) {
 			return nil, fmt.Errorf("%s: cells.filter is no RowFilter in protobuf text: %w", c.FilterPos, err)
 		}
 		if err := checkFilter(f); err != nil {
-			return nil, fmt.Errorf("Bigtable refuses the filter: %w", err)
+			return nil, fmt.Errorf("the filter is one that Bigtable refuses: %w", err)
 		}
 		return f, nil
 	case c.KeysOnly:
