@@ -17,8 +17,11 @@ import (
 // deployed with 256 MiB lives through it.
 func TestGoodEventsBesideHostileOnes(t *testing.T) {
 	events := 2000
-	if soak() {
+	switch {
+	case soak():
 		events = 20_000
+	case raceEnabled:
+		events = 400
 	}
 	b := startBigtable(t, "my-project", "my-instance", "orders", "cf")
 	c := startOrders(t, b, deployedMemory)
@@ -102,7 +105,11 @@ func (h *hostility) send(n int) {
 			return
 		}
 		s := hostileShapes[n%len(hostileShapes)]
-		post(h.client, h.c.url, envelope(1_000_000+n, s.make(s.quick)))
+		size := s.quick
+		if raceEnabled {
+			size /= 10
+		}
+		post(h.client, h.c.url, envelope(1_000_000+n, s.make(size)))
 	})
 }
 

@@ -102,8 +102,11 @@ func TestHostileMessagesStayWithinMemory(t *testing.T) {
 	for _, s := range hostileShapes {
 		t.Run(s.name, func(t *testing.T) {
 			size := s.quick
-			if soak() {
+			switch {
+			case soak():
 				size = 9_900_000
+			case raceEnabled: // which measures no memory, and is ten times slower
+				size /= 10
 			}
 			sendHostile(t, s, 10, size)
 		})
@@ -117,8 +120,12 @@ func TestAThousandDeliveriesOfTinyRecordsStayWithinMemory(t *testing.T) {
 	if soak() {
 		size = 100_000
 	}
+	deliveries := 1000
+	if raceEnabled && !soak() {
+		deliveries, size = 100, size/10
+	}
 	for _, s := range hostileShapes[:2] {
-		sendHostile(t, s, 1000, size)
+		sendHostile(t, s, deliveries, size)
 	}
 }
 
