@@ -89,14 +89,10 @@ func newHostility(t *testing.T, c *child, client *http.Client) *hostility {
 	return &hostility{t: t, c: c, client: client, room: make(chan struct{}, 20)}
 }
 
-// send sends the n-th hostile request without waiting for its answer. Where many are on
-// their way already, it sends none.
+// send sends the n-th hostile request, once there is room for it, and does not wait for its
+// answer.
 func (h *hostility) send(n int) {
-	select {
-	case h.room <- struct{}{}:
-	default:
-		return
-	}
+	h.room <- struct{}{}
 	h.wg.Go(func() {
 		defer func() { <-h.room }()
 		h.sent.Add(1)
