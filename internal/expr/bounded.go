@@ -21,53 +21,60 @@ import (
 // beforehand, and an evaluation ends at twice the limit at most.
 const costLimit = 2_000_000
 
-// errCost is what an evaluation over the limit fails with.
+// errCost is the error of an evaluation over the limit.
 var errCost = failf("exceeds the cost limit of %d units, of which ten bytes of text take one, and a search the product of both texts: "+
 	"search in a part of the text, as in event.text.substring(0, 1000), write a shorter pattern, or take fewer elements", costLimit)
 
 // maxText bounds, in bytes, the text that one call may make: more than any record has.
 const maxText = 16 << 20
 
-// callCost says what a call will cost, in units.
+// callCost is the cost of a call, in units.
 type callCost func(args []ref.Val) uint64
 
-// guarded are the functions of the strings library that can be long, or whose result can
-// be far larger than what they are given, by the ids of their overloads.
-func guarded() map[string]callCost {
-	return map[string]callCost{
-		"string_index_of_string":          searchCost,
-		"string_index_of_string_int":      searchCost,
-		"string_last_index_of_string":     searchCost,
-		"string_last_index_of_string_int": searchCost,
-		"string_split_string":             splitCost,
-		"string_split_string_int":         splitCost,
-		"string_format":                   formatCost,
-		"string_lower_ascii":              textCost,
-		"string_upper_ascii":              textCost,
-		"string_trim":                     textCost,
-		"string_reverse":                  runesCost,
-		"strings_quote":                   runesCost,
+// costs are the costs of calls, by the names of their functions: if a type is known at run
+// time only, the interpreter has no overload to count by, and would count the joining of two
+// long texts as one unit. A function that is not among them has textCost. Calls of those of
+// the strings library, and of matches(), are counted beforehand, too.
+type costs map[string]callCost
+
+func newCosts(p *patterns) costs {
+	return costs{
+		"indexOf": searchCost, "lastIndexOf": searchCost, "split": splitCost, "format": formatCost,
+		"lowerAscii": textCost, "upperAscii": textCost, "trim": textCost, "reverse": runesCost, "strings.quote": runesCost,
+		overloads.Matches: p.cost,
+		operators.Equals:  comparisonCost, operators.NotEquals: comparisonCost, operators.In: comparisonCost, operators.OldIn: comparisonCost,
 	}
 }
 
-// stringFunctions declares the strings library with those functions guarded.
-func stringFunctions() ([]cel.EnvOption, error) {
+// CallCost implements the interpreter's interface. It counts what the call makes, too.
+func (c costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	of := c[function]
+	if of == nil {
+		of = textCost
+	}
+	n := of(args) + sizeOf(result)/10
+	return &n
+}
+
+// stringFunctions declares the strings library, with a guard before its functions that are
+// among the costs.
+func stringFunctions(costs costs) ([]cel.EnvOption, error) {
 	plain, err := cel.NewCustomEnv(ext.Strings())
 	if err != nil {
 		return nil, fmt.Errorf("building the strings library: %w", err)
 	}
 	opts := []cel.EnvOption{ext.Strings()}
-	costs := guarded()
 	for name, fn := range plain.Functions() {
+		cost := costs[name]
+		if cost == nil {
+			continue
+		}
 		bindings, err := fn.Bindings()
 		if err != nil {
 			return nil, fmt.Errorf("reading the function %s: %w", name, err)
 		}
 		for _, o := range fn.OverloadDecls() {
-			if costs[o.ID()] == nil {
-				continue
-			}
-			binding := cel.FunctionBinding(guard(costs[o.ID()], call1(bindings, o.ID())))
+			binding := cel.FunctionBinding(guard(cost, implementation(bindings, o.ID())))
 			declare := cel.Overload
 			if o.IsMemberFunction() {
 				declare = cel.MemberOverload
@@ -78,8 +85,8 @@ func stringFunctions() ([]cel.EnvOption, error) {
 	return append(opts, replacements()...), nil
 }
 
-// call1 finds the implementation of an overload.
-func call1(bindings []*celfunctions.Overload, id string) func(...ref.Val) ref.Val {
+// implementation returns the function that implements an overload.
+func implementation(bindings []*celfunctions.Overload, id string) func(...ref.Val) ref.Val {
 	for _, b := range bindings {
 		if b.Operator != id {
 			continue
@@ -135,35 +142,57 @@ func splitCost(args []ref.Val) uint64 {
 	return textCost(args) + 10*parts
 }
 
-// formatCost counts what the arguments print as. The library itself bounds the digits that
-// the format asks for.
+// formatCost counts the text that the arguments print as. The library itself bounds the
+// digits that the format asks for.
 func formatCost(args []ref.Val) uint64 {
 	left := maxNodes
-	return textCost(args[:1]) + printedSize(args[1], &left)/5
+	return textCost(args[:1]) + totalSize(args[1], &left, printedSize)/5
 }
 
-// printedSize is about how many bytes a value prints as.
-func printedSize(v ref.Val, left *int) uint64 {
+// printedSize is about how many bytes a value prints as, without its elements.
+func printedSize(v ref.Val) uint64 {
+	switch v.(type) {
+	case types.String, types.Bytes:
+		return 20 + 2*sizeOf(v)
+	}
+	return 20
+}
+
+// comparisonCost counts the values in lists and maps, too.
+func comparisonCost(args []ref.Val) uint64 {
+	n := uint64(1)
+	left := maxNodes
+	for _, a := range args {
+		n += totalSize(a, &left, comparedSize) / 10
+	}
+	return n
+}
+
+// comparedSize is about how many bytes of a value are compared, without its elements.
+func comparedSize(v ref.Val) uint64 { return 10 + sizeOf(v) }
+
+// totalSize adds up the sizes of a value and of all values in it. It gives up after left
+// values, with a size that is over every limit.
+func totalSize(v ref.Val, left *int, size func(ref.Val) uint64) uint64 {
 	if *left--; *left < 0 {
 		return 1 << 32
 	}
-	n := uint64(20)
+	n := size(v)
 	switch v := v.(type) {
-	case types.String, types.Bytes:
-		n += 2 * sizeOf(v)
 	case traits.Lister:
 		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
-			n += printedSize(it.Next(), left)
+			n += totalSize(it.Next(), left, size)
 		}
 	case traits.Mapper:
 		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
 			key := it.Next()
-			n += printedSize(key, left) + printedSize(v.Get(key), left)
+			n += totalSize(key, left, size) + totalSize(v.Get(key), left, size)
 		}
 	}
 	return n
 }
 
+// sizeOf is the size of a text, of bytes, or of a list without its elements, in bytes.
 func sizeOf(v ref.Val) uint64 {
 	switch v := v.(type) {
 	case types.String:
@@ -178,65 +207,8 @@ func sizeOf(v ref.Val) uint64 {
 	return 0
 }
 
-// estimator counts what calls read and write, by the names of their functions: where a type
-// is known at run time only, the interpreter has no overload to count by, and would count
-// the joining of two long texts as one unit.
-type estimator struct {
-	patterns *patterns
-	byName   map[string]callCost
-}
-
-// newEstimator counts the guarded calls as they were counted beforehand.
-func newEstimator(p *patterns) *estimator {
-	return &estimator{patterns: p, byName: map[string]callCost{
-		"indexOf": searchCost, "lastIndexOf": searchCost, "split": splitCost, "format": formatCost,
-		"reverse": runesCost, "strings.quote": runesCost,
-		overloads.Matches: p.cost,
-		operators.Equals:  comparisonCost, operators.NotEquals: comparisonCost, operators.In: comparisonCost, operators.OldIn: comparisonCost,
-	}}
-}
-
-// CallCost implements the interpreter's interface.
-func (e *estimator) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
-	of := e.byName[function]
-	if of == nil || len(args) == 0 || len(args) < 2 && function != "reverse" && function != "strings.quote" {
-		of = textCost
-	}
-	n := of(args) + sizeOf(result)/10
-	return &n
-}
-
-// comparisonCost counts what is in lists and maps, too.
-func comparisonCost(args []ref.Val) uint64 {
-	n := uint64(1)
-	left := maxNodes
-	for _, a := range args {
-		n += contentSize(a, &left) / 10
-	}
-	return n
-}
-
-func contentSize(v ref.Val, left *int) uint64 {
-	if *left--; *left < 0 {
-		return 1 << 32
-	}
-	n := 10 + sizeOf(v)
-	switch v := v.(type) {
-	case traits.Lister:
-		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
-			n += contentSize(it.Next(), left)
-		}
-	case traits.Mapper:
-		for it := v.Iterator(); it.HasNext() == types.True && *left >= 0; {
-			key := it.Next()
-			n += contentSize(key, left) + contentSize(v.Get(key), left)
-		}
-	}
-	return n
-}
-
 // replacements declares anew those functions of the strings library whose result can be far
-// larger than what they are given, so that they refuse before they allocate, and those that
+// larger than their arguments, so that they refuse before they allocate, and those that
 // take a long text apart into its characters for a few of them.
 func replacements() []cel.EnvOption {
 	text := cel.StringType

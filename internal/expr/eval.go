@@ -215,7 +215,7 @@ func typeName(v any) string {
 // typeOf evaluates one part of the expression to name its type.
 func (p *Program) typeOf(vars *Vars, e ast.Expr) string {
 	part := ast.NewCheckedAST(ast.NewAST(e, p.ast.NativeRep().SourceInfo()), p.ast.NativeRep().TypeMap(), p.ast.NativeRep().ReferenceMap())
-	prog, err := p.env.PlanProgram(part, cel.CostLimit(costLimit), cel.CostTracking(newEstimator(p.patterns)))
+	prog, err := p.env.PlanProgram(part, cel.CostLimit(costLimit), cel.CostTracking(p.costs))
 	if err != nil {
 		return "dyn"
 	}

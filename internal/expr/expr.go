@@ -37,9 +37,9 @@ const (
 
 // Env is the vocabulary that expressions of one kind of place share.
 type Env struct {
-	cel      *cel.Env
-	table    *pipeline.Table // of rows; nil for records
-	patterns *patterns
+	cel   *cel.Env
+	table *pipeline.Table // of rows; nil for records
+	costs costs
 }
 
 // NewRecordEnv returns the vocabulary of write: event, message and raw, and item
@@ -61,11 +61,12 @@ func NewRecordEnv(withItem bool) (*Env, error) {
 }
 
 func newEnv(vars []cel.EnvOption) (*Env, error) {
-	texts, err := stringFunctions()
+	known := &patterns{}
+	costs := newCosts(known)
+	texts, err := stringFunctions(costs)
 	if err != nil {
 		return nil, err
 	}
-	known := &patterns{}
 	opts := append(vars,
 		cel.StdLib(cel.StdLibSubset(&env.LibrarySubset{ExcludeFunctions: []*env.Function{{Name: overloads.Matches}}})),
 		cel.OptionalTypes(),
@@ -83,20 +84,20 @@ func newEnv(vars []cel.EnvOption) (*Env, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building the expression environment: %w", err)
 	}
-	return &Env{cel: env, patterns: known}, nil
+	return &Env{cel: env, costs: costs}, nil
 }
 
 // Program is a compiled expression, safe for concurrent use.
 type Program struct {
-	src      pipeline.Expr
-	want     Want
-	env      *cel.Env
-	patterns *patterns
-	table    *pipeline.Table // whose rows it sees; nil for records
-	ast      *cel.Ast
-	prog     cel.Program
-	fast     fastFunc   // nil where the expression has no fast form
-	texts    []fastFunc // what string() is called on, where that has a fast form
+	src   pipeline.Expr
+	want  Want
+	env   *cel.Env
+	costs costs
+	table *pipeline.Table // whose rows it sees; nil for records
+	ast   *cel.Ast
+	prog  cel.Program
+	fast  fastFunc   // nil where the expression has no fast form
+	texts []fastFunc // the arguments of string() that have a fast form
 }
 
 // Compile parses and type-checks e. Its error is an Errors that names file, line,
@@ -124,11 +125,11 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	if err := want.check(e, checked.OutputType()); err != nil {
 		return nil, err
 	}
-	prog, err := env.cel.Program(checked, cel.CostLimit(costLimit), cel.CostTracking(newEstimator(env.patterns)))
+	prog, err := env.cel.Program(checked, cel.CostLimit(costLimit), cel.CostTracking(env.costs))
 	if err != nil {
 		return nil, Errors{errorAt(e, nil, fmt.Sprintf("planning the expression: %v", err))}
 	}
-	return &Program{src: e, want: want, env: env.cel, patterns: env.patterns, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr()), texts: madeText(checked.NativeRep().Expr())}, nil
+	return &Program{src: e, want: want, env: env.cel, costs: env.costs, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr()), texts: madeText(checked.NativeRep().Expr())}, nil
 }
 
 // madeText returns the arguments of string() in an expression, as far as they have a fast
