@@ -36,7 +36,7 @@ func (e Encoding) Append(dst []byte, v any, nullString string) ([]byte, error) {
 	}
 	if n, ok := v.(Inexact); ok && e.Kind != JSON {
 		if e.Kind != Float32 && e.Kind != Float64 {
-			return dst, errInexact
+			return dst, ErrInexact
 		}
 		v = n.Double
 	}
@@ -65,8 +65,8 @@ func (e Encoding) Append(dst []byte, v any, nullString string) ([]byte, error) {
 	return dst, fmt.Errorf("no such encoding: %v", e.Kind)
 }
 
-// errInexact quotes nothing of the number.
-var errInexact = errors.New("the number has more digits than a double holds: send it as text")
+// ErrInexact refuses a number where its digits would show. It quotes none of them.
+var ErrInexact = errors.New("the number has more digits than a double holds: send it as text")
 
 // TypeName is what the expression language (CEL) calls the type of v, a value as
 // Encoding.Append takes it.

@@ -83,7 +83,7 @@ func TestNumbersThatADoubleDoesNotHoldAreTold(t *testing.T) {
 	}
 	n := Number(parseFloat(t, "0.1234567890123456789"), "0.1234567890123456789")
 	for _, e := range []Encoding{{Kind: String}, {Kind: Decimal, Precision: 38, Scale: 20}, {Kind: Bytes}, {Kind: Int64}, {Kind: Timestamp}} {
-		if _, err := e.Append(nil, n, ""); !errors.Is(err, errInexact) {
+		if _, err := e.Append(nil, n, ""); !errors.Is(err, ErrInexact) {
 			t.Errorf("%s: %v", e, err)
 		}
 	}

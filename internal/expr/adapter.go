@@ -7,8 +7,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 )
 
-// adapter gives the interpreter the values of records: a number that a double does not hold
-// is its nearest double to it.
+// adapter gives the interpreter the values of records. A number that a double does not hold
+// becomes the nearest double.
 type adapter struct{ types.Adapter }
 
 // NativeToValue implements types.Adapter.
@@ -24,11 +24,10 @@ func (a adapter) NativeToValue(v any) ref.Val {
 	return a.Adapter.NativeToValue(v)
 }
 
-// errInexact quotes nothing of the number.
-var errInexact = failf("the number has more digits than a double holds, and its text would show others: send it as text")
+var errInexact = failf("%s", cell.ErrInexact)
 
-// exactly refuses a number of which the value, or a text that the expression makes of it,
-// would show other digits than the record has.
+// exactly refuses a number if the expression makes a text of it, which would show other
+// digits than the record has.
 func (p *Program) exactly(vars *Vars) error {
 	for _, number := range p.texts {
 		if v, ok := number(vars); ok {
