@@ -124,7 +124,7 @@ func violations(table map[string][]string, found map[string]imports) []string {
 			continue
 		}
 		for _, to := range imp.code {
-			if !matches(allowed, to) || (matches(testOnly, to) && !matches(testSupport, pkg)) {
+			if !slices.Contains(allowed, to) || (matches(testOnly, to) && !matches(testSupport, pkg)) {
 				out = append(out, fmt.Sprintf("%s may not import %s (see the table in internal/layers/layers.go)", pkg, to))
 			}
 		}
@@ -159,20 +159,15 @@ func unused(table map[string][]string, found map[string]imports) []string {
 	return out
 }
 
-// reach is all that lies below pkg in the table: what it may import, what that may import, and so on. Patterns are kept as they are, and expanded.
+// reach returns all packages below pkg in the table: those that it imports, those that these import, and so on.
 func reach(table map[string][]string, pkg string) []string {
 	seen := map[string]bool{}
 	var visit func(string)
 	visit = func(p string) {
-		for _, pattern := range table[p] {
-			if seen[pattern] {
-				continue
-			}
-			seen[pattern] = true
-			for q := range table {
-				if matches([]string{pattern}, q) {
-					visit(q)
-				}
+		for _, to := range table[p] {
+			if !seen[to] {
+				seen[to] = true
+				visit(to)
 			}
 		}
 	}
