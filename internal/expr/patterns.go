@@ -28,35 +28,33 @@ type patterns struct {
 	known map[string]*compiled
 }
 
-// compiled is a pattern, or why it is none.
+// compiled is a pattern, or the error of one that is refused.
 type compiled struct {
 	re    *regexp.Regexp
 	steps uint64
 	err   error
 }
 
-// matches declares matches() with a cost that is checked beforehand: the library's takes
-// the product of pattern and text, and asks nobody.
+// matches declares matches() anew, with a guard: the time of a match grows with the product
+// of pattern and text.
 func (p *patterns) matches() cel.EnvOption {
 	text := []*cel.Type{cel.StringType, cel.StringType}
 	return cel.Function(overloads.Matches,
 		cel.Overload(overloads.Matches, text, cel.BoolType),
 		cel.MemberOverload(overloads.MatchesString, text, cel.BoolType),
-		cel.SingletonBinaryBinding(p.match))
+		cel.SingletonFunctionBinding(guard(p.cost, p.match)))
 }
 
-func (p *patterns) match(text, pattern ref.Val) ref.Val {
-	t, ok1 := text.(types.String)
-	s, ok2 := pattern.(types.String)
+// match takes the text and the pattern.
+func (p *patterns) match(args ...ref.Val) ref.Val {
+	t, ok1 := args[0].(types.String)
+	s, ok2 := args[1].(types.String)
 	if !ok1 || !ok2 {
-		return types.MaybeNoSuchOverloadErr(pattern)
+		return types.MaybeNoSuchOverloadErr(args[1])
 	}
 	c := p.compile(string(s))
 	if c.err != nil {
 		return types.WrapErr(c.err)
-	}
-	if p.cost([]ref.Val{t, s}) > costLimit {
-		return types.WrapErr(errCost)
 	}
 	return types.Bool(c.re.MatchString(string(t)))
 }
