@@ -6,7 +6,6 @@ package expr
 
 import (
 	"fmt"
-	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -158,7 +157,7 @@ func (w Want) check(e pipeline.Expr, t *cel.Type) error {
 	if t.Kind() == cel.DynKind {
 		return nil
 	}
-	if strings.HasPrefix(t.String(), "optional_type(") {
+	if isOptional(t) {
 		return Errors{errorAt(e, nil, "is optional, and this place needs a value: add .orValue(…)")}
 	}
 	ok := false
@@ -184,11 +183,9 @@ func (w Want) check(e pipeline.Expr, t *cel.Type) error {
 	return Errors{errorAt(e, nil, fmt.Sprintf("is of type %s, and this place takes %s%s", name, w, w.hint(name)))}
 }
 
-// writable refuses what Eval has no value for.
+// writable refuses a type of which Eval returns no value.
 func writable(e pipeline.Expr, t *cel.Type) error {
-	for t.TypeName() == "optional_type" && len(t.Parameters()) == 1 {
-		t = t.Parameters()[0]
-	}
+	t = held(t)
 	switch {
 	case t.Kind() == cel.TypeKind:
 		return Errors{errorAt(e, nil, "is a type, and this place takes a value: compare it, as in type(event.a) == string")}

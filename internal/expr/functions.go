@@ -167,18 +167,17 @@ func checkCalls(e pipeline.Expr, checked *cel.Ast) error {
 			return
 		}
 		for i, arg := range x.AsCall().Args() {
-			switch rep.GetType(arg.ID()).Kind() {
+			t := rep.GetType(arg.ID())
+			switch t.Kind() {
 			case cel.DynKind, cel.StringKind, cel.IntKind, cel.UintKind:
-			default:
-				loc := rep.SourceInfo().GetStartLocation(arg.ID())
-				message := fmt.Sprintf("part %d of key() is of type %s: a part is text or an integer; ", i+1, plainTypes(rep.GetType(arg.ID()).String()))
-				if strings.Contains(message, "optional(") {
-					message += "give it a default with .orValue(…)"
-				} else {
-					message += "convert it with string(…)"
-				}
-				found = append(found, errorAt(e, loc, message))
+				continue
 			}
+			instead := "convert it with string(…)"
+			if isOptional(t) {
+				instead = "give it a default with .orValue(…)"
+			}
+			found = append(found, errorAt(e, rep.SourceInfo().GetStartLocation(arg.ID()),
+				fmt.Sprintf("part %d of key() is of type %s: a part is text or an integer; %s", i+1, plainTypes(t.String()), instead)))
 		}
 	}))
 	if len(found) > 0 {

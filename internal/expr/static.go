@@ -98,14 +98,21 @@ func rounds(e ast.Expr) bool {
 	return slices.ContainsFunc(parts, rounds)
 }
 
+func isOptional(t *cel.Type) bool { return t.TypeName() == "optional_type" && len(t.Parameters()) == 1 }
+
+// held returns the type of the value that an optional may hold, and other types as they are.
+func held(t *cel.Type) *cel.Type {
+	for isOptional(t) {
+		t = t.Parameters()[0]
+	}
+	return t
+}
+
 // Sample returns a value of the expression's static type, which stands for all of them,
 // as Eval returns values; of an optional it is what the optional may hold. known is false
 // where the type is known only when there is a record.
 func (p *Program) Sample() (v any, known bool) {
-	t := p.ast.OutputType()
-	for t.TypeName() == "optional_type" && len(t.Parameters()) == 1 {
-		t = t.Parameters()[0]
-	}
+	t := held(p.ast.OutputType())
 	switch t.Kind() {
 	case cel.BoolKind:
 		return false, true
