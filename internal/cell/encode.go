@@ -101,7 +101,7 @@ func TypeName(v any) string {
 // TypeError says that an encoding takes no value of a type, whatever the value is.
 type TypeError struct{ takes, hint string }
 
-// Error says what the encoding takes, and what to write in an expression.
+// Error says what the encoding takes, and hints at the expression to write.
 func (e *TypeError) Error() string {
 	if e.hint == "" {
 		return e.takes
@@ -109,7 +109,7 @@ func (e *TypeError) Error() string {
 	return e.takes + ": " + e.hint
 }
 
-// Takes says what the encoding takes, and nothing about what to write.
+// Takes says what the encoding takes, without the hint.
 func (e *TypeError) Takes() string { return e.takes }
 
 // mismatch says that an encoding does not take the type of v, and what to write.
@@ -117,8 +117,8 @@ func mismatch(encoding, takes string, v any, hint string) error {
 	return &TypeError{fmt.Sprintf("%s takes %s, not %s", encoding, takes, TypeName(v)), hint}
 }
 
-// Fits returns a *TypeError where the encoding takes no value of the type of v, which
-// stands for all values of its type.
+// Fits returns a *TypeError if the encoding takes no value of the type of v, which stands
+// for all values of its type.
 func (e Encoding) Fits(v any) error {
 	_, err := e.Append(nil, v, "")
 	var mismatched *TypeError

@@ -5,20 +5,19 @@ import (
 	"strings"
 )
 
-// Inexact is a JSON number that a double does not hold: Double is the nearest one, Text the
-// number as it was written. Calculations and floats take the double; text, keys and
-// decimals refuse it, since they would show digits that the record does not have; JSON
-// keeps the text.
+// Inexact is a JSON number that a double does not hold: Double is the nearest double, Text
+// the number as it was written. Calculations and columns of floats take Double, columns of
+// JSON take Text. Text, keys and decimals refuse the number, since they would show digits
+// that the record does not have.
 type Inexact struct {
 	Double float64
 	Text   string
 }
 
-// exactDigits is up to how many digits every decimal number survives as a double.
+// exactDigits is a number of digits up to which a double holds every decimal number.
 const exactDigits = 15
 
-// Number returns f, or an Inexact where f prints as another number than text, which it was
-// read from.
+// Number returns f, which was read from text, or an Inexact if f prints as another number.
 func Number(f float64, text string) any {
 	digits, exponent := decimalParts(text)
 	if len(digits) <= exactDigits && (f >= 1e-300 || f <= -1e-300) || digits == "" {

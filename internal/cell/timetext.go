@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Why a text is no time. The texts quote nothing.
+// These errors say why a text is no time, and quote nothing of it.
 var (
 	errNoTime     = errors.New("takes RFC 3339 text such as 2006-01-02T15:04:05.000Z; the text is not one")
 	errLeapSecond = errors.New("takes no leap second: a cell has no time for it")

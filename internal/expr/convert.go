@@ -13,8 +13,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 )
 
-// conversionFunctions declare anew the conversions of which the interpreter's own give
-// several texts for one value, take what columns do not take, or lose digits.
+// conversionFunctions declares some conversions anew: those of the interpreter give several
+// texts for one value, take values that columns do not take, or lose digits.
 func conversionFunctions() []cel.EnvOption {
 	return []cel.EnvOption{
 		cel.Function(overloads.TypeConvertString,
@@ -26,8 +26,8 @@ func conversionFunctions() []cel.EnvOption {
 	}
 }
 
-// doubleText is one text for one number: that of the integer where it is one, however the
-// record spells it, and the shortest that reads back as it otherwise.
+// doubleText returns one text for one number, however the record spells it: that of the
+// integer if it is one, and otherwise the shortest that reads back as the number.
 func doubleText(v ref.Val) ref.Val {
 	d, ok := v.(types.Double)
 	if !ok {
@@ -43,7 +43,7 @@ func doubleText(v ref.Val) ref.Val {
 	return types.String(strconv.FormatFloat(f, 'g', -1, 64))
 }
 
-// timeText is one text for one instant, whatever the zone it came in.
+// timeText returns one text for one instant, whatever its zone.
 func timeText(v ref.Val) ref.Val {
 	t, ok := v.(types.Timestamp)
 	if !ok {
@@ -65,11 +65,11 @@ func textTime(v ref.Val) ref.Val {
 	return types.Timestamp{Time: t}
 }
 
-// lastSecond is the last that a calendar of four digits for the year has.
+// lastSecond is the last second of the year 9999, since 1970.
 const lastSecond = 253402300799
 
-// secondsTime reads seconds since 1970. More of them than a calendar has are milliseconds,
-// or finer, of some producer.
+// secondsTime reads seconds since 1970. A number beyond the year 9999 is probably one of
+// milliseconds, or of a finer unit.
 func secondsTime(v ref.Val) ref.Val {
 	n, ok := v.(types.Int)
 	if !ok {

@@ -108,7 +108,7 @@ func (env *Env) translate(f *cel.Error, e pipeline.Expr, root ast.Expr) string {
 	return message
 }
 
-// syntaxError begins what is said of a source that cannot be parsed.
+// syntaxError begins the message about a source that cannot be parsed.
 const syntaxError = "syntax error: "
 
 // syntaxHint says what is written here for what other languages have.

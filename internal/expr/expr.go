@@ -131,8 +131,8 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	return &Program{src: e, want: want, env: env.cel, costs: env.costs, table: env.table, ast: checked, prog: prog, fast: compileFast(checked.NativeRep().Expr()), texts: madeText(checked.NativeRep().Expr())}, nil
 }
 
-// madeText returns the arguments of string() in an expression, as far as they have a fast
-// form, which fields of the record have.
+// madeText returns those arguments of string() in an expression that have a fast form, as
+// fields of the record have.
 func madeText(root ast.Expr) []fastFunc {
 	var out []fastFunc
 	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {

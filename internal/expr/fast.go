@@ -16,7 +16,7 @@ import (
 // expect, an error): the interpreter then decides, so it alone defines the language.
 type fastFunc func(*Vars) (any, bool)
 
-// maxFastText is up to how many bytes text is joined without counting the cost.
+// maxFastText bounds, in bytes, a text that is joined without counting the cost.
 const maxFastText = 64 << 10
 
 // fields is for an f that should give a map.
@@ -147,7 +147,7 @@ func fastCall(c ast.CallExpr) fastFunc {
 		return binary2(args, func(a, b any) (any, bool) {
 			x, ok1 := a.(string)
 			y, ok2 := b.(string)
-			if !ok1 || !ok2 || len(x)+len(y) > maxFastText { // which costs something
+			if !ok1 || !ok2 || len(x)+len(y) > maxFastText {
 				return nil, false
 			}
 			return x + y, true
@@ -293,8 +293,8 @@ func fastText(c ast.CallExpr) fastFunc {
 	}
 }
 
-// maxShortText is up to how many bytes a text may have of which something is made without
-// counting the cost: two of them make a megabyte at most.
+// maxShortText bounds, in bytes, each text of a call whose cost is not counted: two of them
+// make a megabyte at most.
 const maxShortText = 1 << 10
 
 func shortText(f fastFunc, v *Vars) (string, bool) {

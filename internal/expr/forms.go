@@ -10,7 +10,7 @@ import (
 	"cel.dev/cel-go/common/decls"
 )
 
-// foreign are forms of other languages and what is written here for them. The pattern is
+// foreign are forms of other languages, each with a hint at the form of this one. A form is
 // matched against the source without the insides of its texts.
 var foreign = []struct {
 	form *regexp.Regexp
@@ -25,8 +25,8 @@ var foreign = []struct {
 	{regexp.MustCompile(`^\s*[A-Za-z_]\w*(\s+[A-Za-z_]\w*)+\s*$`), "text stands in quotes"},
 }
 
-// foreignHint says what is written here for a form of another language in a source that
-// cannot be parsed; empty where there is none.
+// foreignHint names the form of this language, if a source that cannot be parsed holds one
+// of another language. It is empty otherwise.
 func foreignHint(source string) string {
 	shown := withoutTexts(source)
 	for _, f := range foreign {
@@ -38,7 +38,7 @@ func foreignHint(source string) string {
 }
 
 // wrongSide says that a function stands behind its value and should stand before it, or the
-// other way round; empty where it can be called as it is.
+// other way round. It is empty if the function is on the right side.
 func (env *Env) wrongSide(e ast.Expr) string {
 	if e == nil || e.Kind() != ast.CallKind {
 		return ""
@@ -58,8 +58,8 @@ func (env *Env) wrongSide(e ast.Expr) string {
 	return fmt.Sprintf("%s() stands behind its value: write ….%[1]s(%s)", name, args)
 }
 
-// ofAdded says what one of the functions that the pipeline language adds takes, and what
-// to do about the first value that it does not; empty for other functions.
+// ofAdded lists the types of the arguments of a function that the pipeline language adds,
+// and says how the first value of another type is converted. It is empty for other functions.
 func (c *call) ofAdded() string {
 	all := added()
 	i := slices.IndexFunc(all, func(f function) bool { return f.name == c.function })

@@ -82,8 +82,8 @@ func (c *call) besideBytes() string {
 	return ": convert the text with bytes(…)"
 }
 
-// beside says what to do about the text at i, where a value of type t stands beside it or
-// is taken in its place.
+// beside says how the text at i is converted, if a value of type t stands beside it or is
+// taken in its place.
 func (c *call) beside(i int, t string) string {
 	if len(c.args) == len(c.types) {
 		text := c.args[i]

@@ -13,7 +13,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// nameFault is a name that cannot stand where it does.
+// nameFault is a name that cannot stand in its place.
 type nameFault struct {
 	at      common.Location
 	message string
@@ -32,8 +32,8 @@ var (
 	oddTested = regexp.MustCompile(`\bhas\(\s*(` + pathHead + `)(?:\.(` + oddPart + `)|\["([^"]*)"\])\s*\)`)
 )
 
-// oddName finds a name that has to be written in brackets and is not: to the parser it is
-// a subtraction or worse. It is asked only about expressions that do not compile.
+// oddName finds a name that has to be written in brackets and is not: the parser may read it
+// as a subtraction. It is called only for expressions that do not compile.
 func oddName(e pipeline.Expr) *nameFault {
 	source := e.Source
 	shown := withoutTexts(source)
@@ -83,8 +83,8 @@ func locate(source string, offset int) common.Location {
 	return common.NewLocation(line, len([]rune(before[strings.LastIndexByte(before, '\n')+1:])))
 }
 
-// quoted says how a text is written so that its quotes reach the expression: YAML takes
-// those away that stand around a whole value.
+// quoted says how a text is written so that its quotes reach the expression: YAML takes away
+// the quotes around a whole value.
 func quoted(name string, e pipeline.Expr) string {
 	if strings.TrimSpace(e.Source) == name {
 		return fmt.Sprintf(` twice, since YAML takes the outer quotes away: '"%s"'`, name)
@@ -92,7 +92,7 @@ func quoted(name string, e pipeline.Expr) string {
 	return ": " + inQuotes(name, e)
 }
 
-// inQuotes quotes a text with what YAML has not taken for itself.
+// inQuotes quotes a text, with other quotes than those around the expression in the file.
 func inQuotes(text string, e pipeline.Expr) string {
 	if e.Quote == `"` {
 		return "'" + text + "'"
@@ -100,7 +100,7 @@ func inQuotes(text string, e pipeline.Expr) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// otherNames are what other languages call functions that have another name here.
+// otherNames maps the names that functions have in other languages to their names here.
 var otherNames = map[string]string{
 	"len": "size", "length": "size", "count": "size", "lower": "lowerAscii", "toLower": "lowerAscii", "toLowerCase": "lowerAscii", "upper": "upperAscii",
 	"toUpper": "upperAscii", "toUpperCase": "upperAscii", "substr": "substring", "str": "string", "toString": "string", "float": "double",
@@ -110,7 +110,7 @@ var otherNames = map[string]string{
 	"padStart": "pad", "lpad": "pad", "zfill": "pad", "truncate": "bucket", "any": "exists",
 }
 
-// macroForms are the functions that the parser writes out, as they are written.
+// macroForms maps the functions that the parser expands to the form of a call.
 var macroForms = map[string]string{
 	"has": "has(event.a)", "all": "….all(x, …)", "exists": "….exists(x, …)", "exists_one": "….exists_one(x, …)", "map": "….map(x, …)",
 	"filter": "….filter(x, …)", "optMap": "….optMap(x, …)", "optFlatMap": "….optFlatMap(x, …)", "orValue": "….orValue(…)",

@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	// maxPatternBytes and maxPatternSteps bound a pattern of matches(): its text, and the
-	// steps that its repetitions come to when they are written out. What a pattern takes to
-	// compile is bounded by them.
+	// maxPatternBytes and maxPatternSteps bound a pattern of matches(): its text, and its
+	// steps once its repetitions are written out. They bound the cost of compiling it.
 	maxPatternBytes = 1000
 	maxPatternSteps = 10_000
-	// maxPatterns bounds how many compiled patterns are kept. Most files have a handful; one
-	// that takes them from its records would have any number.
+	// maxPatterns bounds how many compiled patterns are kept. Most files have a few; a file
+	// that takes patterns from its records may have any number.
 	maxPatterns = 64
 )
 

@@ -53,11 +53,11 @@ func (p *Program) Function() string {
 	return ""
 }
 
-// Rounds reports whether the expression makes its value of a part of what it reads, so
-// that several records may have one value: an hour of a time, say. Conditions are left out.
+// Rounds reports whether the expression makes its value of a part of the data that it reads,
+// as of the hour of a time, so that several records may have one value. Conditions are left out.
 func (p *Program) Rounds() bool { return rounds(p.root()) }
 
-// rounding lists functions that take different values for one.
+// rounding lists functions that return one value for different arguments.
 var rounding = map[string]bool{
 	operators.Divide: true, operators.Modulo: true, "bucket": true, "utcDate": true,
 	"substring": true, "charAt": true, "split": true, "size": true, "find": true, "findAll": true,
@@ -66,8 +66,8 @@ var rounding = map[string]bool{
 	"math.floor": true, "math.ceil": true, "math.round": true, "math.trunc": true, "math.bitShiftRight": true, "math.bitAnd": true,
 }
 
-// clock is fixed text that completes a time: the rest of a day or of an hour. Seconds
-// alone complete what many sources do not have.
+// clock is fixed text that completes a time: the rest of a day or of an hour. The seconds
+// alone are no rounding, since many sources have none.
 var clock = regexp.MustCompile(`^T\d\d:|^\d\d:|^:\d\d:\d\d`)
 
 func rounds(e ast.Expr) bool {
@@ -108,9 +108,9 @@ func held(t *cel.Type) *cel.Type {
 	return t
 }
 
-// Sample returns a value of the expression's static type, which stands for all of them,
-// as Eval returns values; of an optional it is what the optional may hold. known is false
-// where the type is known only when there is a record.
+// Sample returns a value of the expression's static type, in the form of Eval, to stand for
+// all values of the type; for an optional, one of the type that it may hold. known is false
+// if the type is known only when there is a record.
 func (p *Program) Sample() (v any, known bool) {
 	t := held(p.ast.OutputType())
 	switch t.Kind() {

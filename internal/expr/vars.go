@@ -7,7 +7,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// errNoPublishTime is what an expression meets that reads the time of such a message.
+// errNoPublishTime is the error of an expression that reads the publish time of a message
+// without one.
 var errNoPublishTime = failf("the message has no publish time")
 
 // Message is what expressions see of the Pub/Sub message.
