@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
-	"cloud.google.com/go/pubsub/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -66,39 +65,11 @@ func (r *Retentions) Retention(ctx context.Context, c *pipeline.Change) (time.Du
 	return retention, nil
 }
 
-// Sinks opens the sinks of change streams. It is safe for concurrent use.
-type Sinks struct {
-	client func(context.Context) (*pubsub.Client, error)
-	logger *slog.Logger
-
-	mu     sync.Mutex
-	topics map[string]*sink.PubSub
-}
-
-// NewSinks returns Sinks. client connects to Pub/Sub; it is asked again for each topic,
-// may return the same client, and closes it itself.
-func NewSinks(client func(context.Context) (*pubsub.Client, error), logger *slog.Logger) *Sinks {
-	return &Sinks{client: client, logger: logger, topics: map[string]*sink.PubSub{}}
-}
-
-// Sink is for Config.Sink.
-func (s *Sinks) Sink(ctx context.Context, c *pipeline.Change) (relay.Sink, error) {
-	if c.To.Log {
-		return sink.NewLog(s.logger.With("stream", c.Name)), nil
+// Sinks is for Config.Sink.
+func Sinks(sinks *sink.Sinks) func(context.Context, *pipeline.Change) (relay.Sink, error) {
+	return func(ctx context.Context, c *pipeline.Change) (relay.Sink, error) {
+		return sinks.Open(ctx, c.To, slog.String("stream", c.Name))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	name := c.To.PubSub.Topic
-	if t := s.topics[name]; t != nil {
-		return t, nil
-	}
-	client, err := s.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	t := sink.NewPubSub(client, name)
-	s.topics[name] = t
-	return t, nil
 }
 
 // Conns is for Config.Conn, over one connection to the data service.

@@ -3,12 +3,10 @@ package scanworker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 
 	"cloud.google.com/go/bigtable"
-	"cloud.google.com/go/pubsub/v2"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
@@ -61,43 +59,12 @@ func (t *Tables) Close() error {
 	return errors.Join(errs...)
 }
 
-// Sinks opens the sinks of scans. It is safe for concurrent use.
-type Sinks struct {
-	client func(context.Context) (*pubsub.Client, error)
-	logger *slog.Logger
-
-	mu     sync.Mutex
-	topics map[string]*sink.PubSub
-}
-
-// NewSinks returns Sinks. client connects to Pub/Sub; it is asked again for each topic,
-// may return the same client, and closes it itself.
-func NewSinks(client func(context.Context) (*pubsub.Client, error), logger *slog.Logger) *Sinks {
-	return &Sinks{client: client, logger: logger, topics: map[string]*sink.PubSub{}}
-}
-
-// Sink is for Config.Sink.
-func (s *Sinks) Sink(ctx context.Context, scan *pipeline.Scan) (relay.Sink, error) {
-	if err := scan.To.Served(); err != nil {
-		return nil, &hopeless{err}
+// Sinks is for Config.Sink. A sink that this version does not have fails the split.
+func Sinks(sinks *sink.Sinks) func(context.Context, *pipeline.Scan) (relay.Sink, error) {
+	return func(ctx context.Context, s *pipeline.Scan) (relay.Sink, error) {
+		if err := s.To.Served(); err != nil {
+			return nil, &hopeless{err}
+		}
+		return sinks.Open(ctx, s.To, slog.String("scan", s.Name))
 	}
-	if scan.To.Log {
-		return sink.NewLog(s.logger.With("scan", scan.Name)), nil
-	}
-	return s.topic(ctx, scan.To.PubSub.Topic)
-}
-
-func (s *Sinks) topic(ctx context.Context, name string) (relay.Sink, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.topics[name]; t != nil {
-		return t, nil
-	}
-	client, err := s.client(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to Pub/Sub: %w", err)
-	}
-	t := sink.NewPubSub(client, name)
-	s.topics[name] = t
-	return t, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -34,11 +35,11 @@ func TestTheWorkerHasTheSinksThatTheFileIsToldItHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	sinks := scanworker.NewSinks(func(context.Context) (*pubsub.Client, error) { return client, nil }, slog.New(slog.DiscardHandler))
+	open := scanworker.Sinks(sink.NewSinks(func(context.Context) (*pubsub.Client, error) { return client, nil }, slog.New(slog.DiscardHandler)))
 	kinds := map[string]bool{}
 	for _, s := range p.Scans {
 		kinds[s.To.Kind()] = true
-		got, err := sinks.Sink(t.Context(), s)
+		got, err := open(t.Context(), s)
 		if served := s.To.Served() == nil; (got != nil && err == nil) != served {
 			t.Errorf("a sink %s: %v, %v; the file is told that it is served: %t", s.To.Kind(), got, err, served)
 		}

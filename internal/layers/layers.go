@@ -40,7 +40,7 @@ var table = map[string][]string{
 	"internal/writer":     {"internal/btrpc", "internal/retry", "pipeline"},
 	"internal/deadletter": {},
 	"internal/scanjob":    {"internal/task", "ledger", "pipeline"},
-	"internal/sink":       {"internal/relay", "internal/retry"},
+	"internal/sink":       {"internal/relay", "internal/retry", "pipeline"},
 	"ledger":              {"internal/changestream", "internal/retry", "internal/rowrange"},
 	"ledger/firestore":    {"internal/retry", "ledger"},
 	"ledger/file":         {"ledger"},
@@ -74,7 +74,7 @@ var table = map[string][]string{
 
 	// Programs. notDeployed says what the deployed one may not contain.
 	"cmd/internal/assemble": {"functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/changestream", "internal/deadletter",
-		"internal/lint", "internal/mapping", "internal/relay", "internal/scanjob", "internal/task", "internal/telemetry", "ledger", "ledger/file",
+		"internal/lint", "internal/mapping", "internal/relay", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "ledger", "ledger/file",
 		"ledger/firestore", "pipeline"},
 	"cmd/functions":             {"cmd/internal/assemble", "internal/lint", "internal/push", "internal/telemetry", "ledger", "pipeline"},
 	"cmd/btf/internal/linefile": {"internal/relay", "internal/sink"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
@@ -44,7 +45,7 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 	f.onClose(tasks.Close)
 	out := changes.Config{
 		Pipeline: cfg.Pipeline, Ledger: l, Conn: changes.Conns(conn), Retention: changes.NewRetentions(admin).Retention,
-		Sink: changes.NewSinks(cfg.PubSub, cfg.Records).Sink, Tasks: tasks, Holder: cfg.Holder,
+		Sink: changes.Sinks(sink.NewSinks(cfg.PubSub, cfg.Records)), Tasks: tasks, Holder: cfg.Holder,
 		Memory: scanMemory(debug.SetMemoryLimit(-1)), Graces: changestream.DefaultGraces(), Budget: changes.Budget,
 		CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: cfg.Stopping, Logger: cfg.Logger,
 		Report: reportTo(cfg.Reports.Changes),

@@ -13,6 +13,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
+	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -129,5 +130,5 @@ func scanSink(cfg *Config) func(context.Context, *pipeline.Scan) (relay.Sink, er
 	if cfg.Sink != nil {
 		return func(context.Context, *pipeline.Scan) (relay.Sink, error) { return cfg.Sink, nil }
 	}
-	return scanworker.NewSinks(cfg.PubSub, cfg.Records).Sink
+	return scanworker.Sinks(sink.NewSinks(cfg.PubSub, cfg.Records))
 }
