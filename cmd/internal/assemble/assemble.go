@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
@@ -24,6 +27,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
@@ -130,6 +134,48 @@ func (f *Function) deadLetters(cfg *Config) (*deadletter.Publisher, error) {
 	letters := deadletter.NewPublisher(client.Publisher(pipeline.TopicDeadLetter.Of(cfg.Pipeline.Name)))
 	f.onClose(letters.Close)
 	return letters, nil
+}
+
+// topic opens a topic of the pipeline's tasks or events.
+func (f *Function) topic(cfg *Config, t pipeline.Topic) (*task.Publisher, error) {
+	client, err := cfg.PubSub(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	p := task.NewPublisher(client.Publisher(t.Of(cfg.Pipeline.Name)))
+	f.onClose(p.Close)
+	return p, nil
+}
+
+// memory bounds what a function holds of rows or changes at once: a third of the process's
+// limit, because a row is several times its bytes while it is made a record and sent. It is
+// nil if there is no limit.
+func memory() *relay.Memory {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		return nil
+	}
+	return relay.NewMemory(max(1, limit/3))
+}
+
+// report returns the report of the function of that name: its log and its metrics, if
+// cfg.Meters is set, and then the caller's report.
+func report[Summary any, Metrics interface {
+	Report(context.Context, Summary)
+}](
+	cfg *Config, name string,
+	newLog func(*slog.Logger, string) func(context.Context, Summary),
+	newMetrics func(metric.Meter) (Metrics, error),
+	caller func(context.Context, Summary),
+) (func(context.Context, Summary), error) {
+	if cfg.Meters == nil {
+		return reportTo(caller), nil
+	}
+	metrics, err := newMetrics(cfg.Meters.Meter(name))
+	if err != nil {
+		return nil, err
+	}
+	return reportTo(newLog(cfg.Logger, cfg.Pipeline.Name), metrics.Report, caller), nil
 }
 
 // reportTo returns a function that calls each of reports that is not nil, in their order.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"runtime/debug"
 	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
-	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -37,32 +35,23 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 		return nil, err
 	}
 	f.onClose(admin.Close)
-	client, err := cfg.PubSub(context.Background())
+	tasks, err := f.topic(cfg, pipeline.TopicChangeTasks)
 	if err != nil {
 		return nil, err
 	}
-	tasks := task.NewPublisher(client.Publisher(pipeline.TopicChangeTasks.Of(cfg.Pipeline.Name)))
-	f.onClose(tasks.Close)
 	out := changes.Config{
 		Pipeline: cfg.Pipeline, Ledger: l, Conn: changes.Conns(conn), Retention: changes.NewRetentions(admin).Retention,
 		Sink: changes.Sinks(sink.NewSinks(cfg.PubSub, cfg.Records)), Tasks: tasks, Holder: cfg.Holder,
-		Memory: scanMemory(debug.SetMemoryLimit(-1)), Graces: changestream.DefaultGraces(), Budget: changes.Budget,
+		Memory: memory(), Graces: changestream.DefaultGraces(), Budget: changes.Budget,
 		CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: cfg.Stopping, Logger: cfg.Logger,
-		Report: reportTo(cfg.Reports.Changes),
 	}
 	if slices.ContainsFunc(cfg.Pipeline.Changes, func(c *pipeline.Change) bool { return c.OnFailure == pipeline.PolicyDeadLetter }) {
-		letters, err := f.deadLetters(cfg)
-		if err != nil {
+		if out.DeadLetters, err = f.deadLetters(cfg); err != nil {
 			return nil, err
 		}
-		out.DeadLetters = letters
 	}
-	if cfg.Meters != nil {
-		metrics, err := changes.NewMetrics(cfg.Meters.Meter("changes"))
-		if err != nil {
-			return nil, err
-		}
-		out.Report = reportTo(changes.Log(cfg.Logger, cfg.Pipeline.Name), metrics.Report, cfg.Reports.Changes)
+	if out.Report, err = report(cfg, "changes", changes.Log, changes.NewMetrics, cfg.Reports.Changes); err != nil {
+		return nil, err
 	}
 	return changes.New(out)
 }
