@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// part builds the responses of tests.
+// Short names for the responses that tests build.
 type (
 	response   = bigtablepb.ReadChangeStreamResponse
 	dataChange = bigtablepb.ReadChangeStreamResponse_DataChange

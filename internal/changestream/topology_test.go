@@ -74,13 +74,13 @@ func position(t Token) int {
 	return n
 }
 
-// entry is a partition in the model of the ledger.
+// partition is a partition in the model of the ledger.
 type partition struct {
 	id int
 	Opening
 }
 
-// consumer is a model of the ledger and of those who work with it.
+// consumer is a model of the ledger and of the processes that work with it.
 type consumer struct {
 	*service
 	t          *rapid.T
