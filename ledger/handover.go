@@ -43,7 +43,7 @@ func exact(partition rowrange.Range, successors []changestream.Successor) error 
 	for i, s := range successors {
 		tokens[i] = s.Token
 	}
-	if tiles, ok := changestream.Tile(partition, tokens); !ok || len(tiles) != len(tokens) {
+	if !changestream.HoldOnce(partition, tokens) {
 		return errors.New("the successors do not hold each key of the partition once")
 	}
 	return nil

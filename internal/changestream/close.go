@@ -93,7 +93,7 @@ func exact(partition rowrange.Range, successors []Successor) error {
 	if !rowrange.Covers(ranges, partition) {
 		return protocolError("tokens that do not hold all keys of the closed partition")
 	}
-	if tiles, ok := Tile(partition, tokens); !ok || len(tiles) != len(tokens) {
+	if !HoldOnce(partition, tokens) {
 		return protocolError("tokens that share keys of the closed partition")
 	}
 	return nil

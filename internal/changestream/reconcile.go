@@ -87,7 +87,7 @@ func CheckPartitions(partitions []rowrange.Range) error {
 	for i, r := range partitions {
 		tokens[i].Range = r
 	}
-	if tiles, ok := Tile(rowrange.Range{}, tokens); !ok || len(tiles) != len(partitions) {
+	if !HoldOnce(rowrange.Range{}, tokens) {
 		return fmt.Errorf("%w: %d partitions that do not hold every key once", ErrProtocol, len(partitions))
 	}
 	return nil

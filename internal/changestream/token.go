@@ -120,6 +120,12 @@ func Tile(target rowrange.Range, tokens []Token) ([]Token, bool) {
 	return nil, false
 }
 
+// HoldOnce reports whether tokens hold each key of target once, and no other key.
+func HoldOnce(target rowrange.Range, tokens []Token) bool {
+	tiles, ok := Tile(target, tokens)
+	return ok && len(tiles) == len(tokens)
+}
+
 func chain(tokens []Token, from []int, last int) []Token {
 	var out []Token
 	for i := last; i >= 0; i = from[i] {
