@@ -132,7 +132,7 @@ func (c *closing) read(successors []changestream.Successor) error {
 		return err
 	}
 	c.unheld = &unheld
-	return c.ledger.list(c.ctx, c.ledger.below(c.stream, partitionsOf), func(doc Doc) error {
+	return c.ledger.list(c.ctx, func(doc Doc) error {
 		v, err := decodeDoc[partitionDoc](doc)
 		if err != nil || doc.Key.ID == c.self {
 			return err
@@ -144,7 +144,7 @@ func (c *closing) read(successors []changestream.Successor) error {
 			}
 		}
 		return nil
-	})
+	}, c.ledger.below(c.stream, partitionsOf))
 }
 
 // open writes the partitions that replace this one.

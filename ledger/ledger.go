@@ -100,14 +100,15 @@ func (l *Ledger) read(ctx context.Context, keys ...Key) ([]Doc, error) {
 	return docs, err
 }
 
-// list calls each with the documents of a collection that are not gone.
-func (l *Ledger) list(ctx context.Context, collection string, each func(Doc) error) error {
+// list calls each with the documents of the collections that are not gone.
+func (l *Ledger) list(ctx context.Context, each func(Doc) error, collections ...string) error {
 	return l.store.List(ctx, func(doc Doc) error {
 		if doc.gone() {
 			return nil
 		}
+		doc.raw = doc.Body
 		return each(doc)
-	}, collection)
+	}, collections...)
 }
 
 func (l *Ledger) get(ctx context.Context, key Key) (Doc, error) {

@@ -165,13 +165,13 @@ func (l *Ledger) eachSplit(ctx context.Context, scan *Scan, each func(*splitDoc,
 	if scan.Attempt == "" {
 		return nil
 	}
-	err := l.list(ctx, l.splits(scan.ID, scan.Attempt), func(doc Doc) error {
+	err := l.list(ctx, func(doc Doc) error {
 		s, err := decodeSplit(doc)
 		if err != nil {
 			return err
 		}
 		return each(s, doc)
-	})
+	}, l.splits(scan.ID, scan.Attempt))
 	if err != nil {
 		return fmt.Errorf("listing the splits of scan %q: %w", scan.ID, err)
 	}

@@ -197,11 +197,11 @@ func (a *applying) consume(target rowrange.Range, tokens []changestream.Token, m
 	if !known {
 		return Write{}, errVoid
 	}
-	docs, err := a.ledger.read(a.ctx, seen.Key)
+	doc, err := a.ledger.get(a.ctx, seen.Key)
 	if err != nil {
 		return Write{}, err
 	}
-	if docs[0].Version != seen.Version {
+	if doc.Version != seen.Version {
 		return Write{}, errVoid
 	}
 	p, err := decodePending(seen)
@@ -249,7 +249,7 @@ func (a *applying) forget(stale []changestream.StaleToken) error {
 			if len(p.Tokens) == 0 {
 				return &tombstone{Deleted: true}, nil, nil
 			}
-			return &pendingDoc{Target: rangeDocOf(p.Target), Tokens: tokenDocs(p.Tokens), LowWatermark: p.LowWatermark, UpdatedAt: p.UpdatedAt}, nil, nil
+			return newPendingDoc(*p), nil, nil
 		})
 		switch {
 		case errors.Is(err, errVoid):

@@ -154,11 +154,11 @@ func (l *Ledger) Scan(ctx context.Context, id string) (*Scan, error) {
 // order.
 func (l *Ledger) Scans(ctx context.Context) ([]*Scan, error) {
 	var scans []*Scan
-	err := l.list(ctx, l.root+"/scans", func(doc Doc) error {
+	err := l.list(ctx, func(doc Doc) error {
 		s, err := decodeScan(doc)
 		scans = append(scans, s)
 		return err
-	})
+	}, l.root+"/scans")
 	if err != nil {
 		return nil, fmt.Errorf("listing scans: %w", err)
 	}

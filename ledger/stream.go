@@ -170,11 +170,7 @@ func (l *Ledger) Topology(ctx context.Context, s StreamID) (*Topology, error) {
 	}
 	t.ReadAt = t.unheld.ReadAt
 	partitions, pending, completed := l.below(s, partitionsOf), l.below(s, pendingOf), l.below(s, completedOf)
-	err = l.store.List(ctx, func(doc Doc) error {
-		if doc.gone() {
-			return nil
-		}
-		doc.raw = doc.Body
+	err = l.list(ctx, func(doc Doc) error {
 		switch doc.Key.Collection {
 		case partitions:
 			return t.addPartition(s, doc)
@@ -268,6 +264,10 @@ func tokensOf(docs []tokenDoc) []changestream.Token {
 	return out
 }
 
+func newPendingDoc(p changestream.Pending) *pendingDoc {
+	return &pendingDoc{Target: rangeDocOf(p.Target), Tokens: tokenDocs(p.Tokens), LowWatermark: p.LowWatermark, UpdatedAt: p.UpdatedAt}
+}
+
 func decodePending(doc Doc) (*changestream.Pending, error) {
 	var p pendingDoc
 	if err := json.Unmarshal(doc.Body, &p); err != nil {
@@ -286,7 +286,7 @@ func (l *Ledger) putPending(doc Doc, p changestream.Pending, mark string) (Write
 	if len(p.Tokens) == 0 {
 		return Write{Op: OpDelete, Key: doc.Key, Version: doc.Version}, nil
 	}
-	d := &pendingDoc{Target: rangeDocOf(p.Target), Tokens: tokenDocs(p.Tokens), LowWatermark: p.LowWatermark, UpdatedAt: p.UpdatedAt}
+	d := newPendingDoc(p)
 	d.mark(mark)
 	return l.put(doc, d)
 }
