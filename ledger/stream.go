@@ -91,9 +91,11 @@ func (l *Ledger) below(s StreamID, collection string) string {
 // start, whoever asks again.
 func (l *Ledger) BeginStream(ctx context.Context, s StreamID, start func(now time.Time) (time.Time, error)) (*Stream, error) {
 	doc, err := l.get(ctx, l.streamKey(s))
+	var begun Doc
 	if err == nil {
 		doc, err = l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
 			if doc.Body != nil {
+				begun = doc
 				return nil, nil, errSettled
 			}
 			at, err := start(doc.now())
@@ -104,7 +106,7 @@ func (l *Ledger) BeginStream(ctx context.Context, s StreamID, start func(now tim
 		})
 	}
 	if errors.Is(err, errSettled) {
-		return l.Stream(ctx, s)
+		doc, err = begun, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("beginning change stream %q: %w", s.Name, err)
