@@ -93,8 +93,8 @@ type stream struct {
 }
 
 // New compiles the pipeline's change streams and returns the function as an HTTP handler
-// of ticks, which are requests without a body, and of Pub/Sub deliveries. A stream that this version does not serve is logged
-// and left out.
+// of ticks, which are requests without a body, and of Pub/Sub deliveries. A stream that
+// this version does not serve is logged and left out.
 func New(cfg Config) (http.Handler, error) {
 	f := &function{cfg: cfg}
 	for _, c := range cfg.Pipeline.Changes {

@@ -62,6 +62,7 @@ type work struct {
 	*stream
 	lease  *ledger.PartitionLease
 	visit  *Visit
+	keeps  time.Duration // how long the table keeps its changes; 0: unknown
 	source *source
 }
 
@@ -159,6 +160,7 @@ func (w *work) open(ctx context.Context) (changestream.Opening, error) {
 	if err != nil {
 		return changestream.Opening{}, err
 	}
+	w.keeps = retention
 	o := w.lease.Partition().Opening
 	if retention == 0 {
 		return o, nil
@@ -269,11 +271,7 @@ func (w *work) settle(ctx context.Context, r result, err error) error {
 	default:
 		w.visit.Outcome = OutcomeWindow
 	}
-	idle, err := w.idle(ctx)
-	if err != nil {
-		return err
-	}
-	return w.lease.Release(ctx, at, idle, ledger.Cause{})
+	return w.lease.Release(ctx, at, w.idle(), ledger.Cause{})
 }
 
 // isVerdict reports whether the next visit meets the error too, until somebody acts.
@@ -289,16 +287,15 @@ func isVerdict(err error) bool {
 
 // idle is how long the partition may wait for its next visit: each visit without a change
 // doubles it, up to maxIdle and to a tenth of what the table keeps.
-func (w *work) idle(ctx context.Context) (time.Duration, error) {
+func (w *work) idle() time.Duration {
 	if w.source.changes > 0 {
-		return 0, nil
+		return 0
 	}
 	most := w.change.MaxIdle
-	retention, err := w.retention(ctx, w.stream)
-	if retention > 0 {
-		most = min(most, retention/10)
+	if w.keeps > 0 {
+		most = min(most, w.keeps/10)
 	}
-	return min(most, max(Tick, 2*w.lease.Partition().Idle)), err
+	return min(most, max(Tick, 2*w.lease.Partition().Idle))
 }
 
 // close replaces the partition by its successors, and has them read at once.
