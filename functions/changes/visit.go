@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
@@ -278,11 +276,7 @@ func (w *work) settle(ctx context.Context, r result, err error) error {
 func isVerdict(err error) bool {
 	var p *poison
 	var e *expired
-	if errors.As(err, &p) || errors.As(err, &e) || errors.Is(err, changestream.ErrProtocol) {
-		return true
-	}
-	class := retry.Classify(err)
-	return class.Verdict != retry.VerdictTransient && class.Code != codes.Unknown && class.Code != codes.Canceled
+	return errors.As(err, &p) || errors.As(err, &e) || errors.Is(err, changestream.ErrProtocol) || retry.Classify(err).Persists()
 }
 
 // idle is how long the partition may wait for its next visit: each visit without a change

@@ -37,14 +37,9 @@ func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
 // isVerdict reports whether the next attempt meets the error too, until somebody acts.
-// What passes by itself is none, nor what nobody can classify.
 func isVerdict(err error) bool {
 	var refused *refusal
-	if errors.As(err, &refused) {
-		return true
-	}
-	class := retry.Classify(err)
-	return class.Verdict != retry.VerdictTransient && class.Code != codes.Unknown && class.Code != codes.Canceled
+	return errors.As(err, &refused) || retry.Classify(err).Persists()
 }
 
 // hopeless is a failure that no other attempt can better: the split has failed.

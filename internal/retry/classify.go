@@ -100,6 +100,13 @@ func Classify(err error) Class {
 	return c
 }
 
+// Persists reports whether the next attempt meets the error too, until somebody acts. It is
+// false for an error that passes by itself, for one without a known status and for the end
+// of a context that was cancelled.
+func (c Class) Persists() bool {
+	return c.Verdict != VerdictTransient && c.Code != codes.Unknown && c.Code != codes.Canceled
+}
+
 // scan collects what a chain of causes says.
 type scan struct {
 	found, rejected, missing, transient, notSent, ambiguous bool

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,20 @@ func withRetryInfo(t testing.TB, code codes.Code, d time.Duration) error {
 		t.Fatal(err)
 	}
 	return st.Err()
+}
+
+func TestAnErrorPersistsUnlessItPassesOrNobodyKnowsIt(t *testing.T) {
+	passes := []codes.Code{
+		codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Unavailable,
+	}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		if got, want := Classify(Bare(code)).Persists(), !slices.Contains(passes, code); got != want {
+			t.Errorf("%s: %t, want %t", code, got, want)
+		}
+	}
+	if Classify(errors.New("anything")).Persists() {
+		t.Error("an error without a status persists")
+	}
 }
 
 // covers: FAIL-01, FAIL-02, FAIL-03, FAIL-04
