@@ -99,9 +99,9 @@ func (c *closing) writes(successors []changestream.Successor) ([]PartitionID, er
 	return opened, nil
 }
 
-// read reads what the decision rests on, in an order that matters: what is pending, then
-// the document that tells of keys being taken which nobody held, then who holds what. A
-// target that lies inside the partition is overlapped by no other.
+// read reads the documents that the decision rests on, in an order that matters: the
+// pending partitions, then unheldDoc, then the other partitions that overlap a target. No
+// other partition overlaps a target that lies inside this one.
 func (c *closing) read(successors []changestream.Successor) error {
 	var keys []Key
 	var targets []rowrange.Range
@@ -174,7 +174,8 @@ func (c *closing) open(openings []changestream.Opening) ([]PartitionID, error) {
 	return opened, nil
 }
 
-// takeUnheld is the write that makes everybody else fail who takes keys that nobody held.
+// takeUnheld is the write by which any other process fails that takes keys which nobody
+// held.
 func (l *Ledger) takeUnheld(doc Doc) (Write, error) {
 	d := &unheldDoc{}
 	d.mark(rand.Text())

@@ -16,8 +16,8 @@ type LeaseState struct {
 	// LeaseMillis is how long the lease lasts from the holder's last write, by the
 	// store's clock.
 	LeaseMillis int64 `json:"leaseMillis,omitempty"`
-	// HeldSince is the time of that write where somebody else has written the document
-	// since; else it is the document's own.
+	// HeldSince is the time of that write if somebody else has written the document
+	// since. Otherwise it is zero, and the document's own time counts.
 	HeldSince time.Time `json:"heldSince,omitzero"`
 	// Fence rises each time the lease is taken or broken.
 	Fence int64 `json:"fence"`
@@ -26,7 +26,7 @@ type LeaseState struct {
 	// sets both to 0.
 	Fruitless int `json:"fruitless,omitempty"`
 	Deaths    int `json:"deaths,omitempty"`
-	// Trying: the holder has said so, see DocLease.Try.
+	// Trying says that the holder has called DocLease.Try.
 	Trying bool `json:"trying,omitempty"`
 	// LastError is why a holder last gave up.
 	LastError string `json:"lastError,omitempty"`
@@ -76,8 +76,8 @@ func (Permanent) permanent() {}
 // Cause is why a lease is given back.
 type Cause struct {
 	Err error // its text must not quote user data
-	// Fruitless: it is a verdict, which the next attempt will meet too. What passes, as
-	// an outage does, is none.
+	// Fruitless says that the next attempt will meet the error too. An error that passes
+	// by itself, such as an outage, is not fruitless.
 	Fruitless bool
 }
 
@@ -92,10 +92,10 @@ type DocLease[T any, P Leased[T]] struct {
 	over     error
 }
 
-// AcquireDoc takes the lease of the document that nobody holds, or whose lease is over by
-// the store's clock, and raises its fence. holder is a name for people. refuse, where it
-// is not nil, says why the document cannot be leased as it is. The error is what refuse
-// returns, a *HeldError or ErrNotFound where that is why not.
+// AcquireDoc takes the lease of a document that nobody holds, or whose lease is over by
+// the store's clock, and raises its fence. holder is a name for people. refuse, if it is
+// not nil, returns an error if the document cannot be leased as it is. AcquireDoc returns
+// that error, a *HeldError if another has the lease, and ErrNotFound if there is no document.
 func AcquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, key Key, holder string, refuse func(P) error) (*DocLease[T, P], error) {
 	if holder == "" {
 		return nil, errors.New("a holder needs a name")
@@ -223,7 +223,7 @@ func (d *DocLease[T, P]) Try(ctx context.Context) error {
 }
 
 // Release changes the document and gives it back, for anyone to take at once, and keeps
-// why.
+// the cause.
 func (d *DocLease[T, P]) Release(ctx context.Context, cause Cause, change func(P) error) error {
 	err := d.write(ctx, func(v P, _ Doc) (stamped, []Write, error) {
 		s := v.lease()

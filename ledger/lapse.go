@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// lapses is the document that says when somebody has last looked for splits that no task
+// lapses is the document whose time is that of the last search for splits that no task
 // brings back.
 type lapses struct {
 	Permanent
 	stamp
 }
 
-// Lapsed returns the splits of running scans of deployed functions which may be leased and
-// which nobody has written for that long: where it is longer than tasks live, none will
-// come for them. It looks once in every time given, whoever asks; else it returns nothing,
-// after one read.
+// Lapsed returns the splits of running scans of deployed functions that may be leased and
+// that nobody has written for longer than silent. If silent is longer than tasks live, no
+// task will come for them. All callers together search once in the time every; otherwise
+// Lapsed returns nothing, after one read.
 func (l *Ledger) Lapsed(ctx context.Context, every, silent time.Duration) ([]Task, error) {
 	looks, err := l.looked(ctx, every)
 	if err != nil {
@@ -48,7 +48,7 @@ func (l *Ledger) Lapsed(ctx context.Context, every, silent time.Duration) ([]Tas
 	return tasks, nil
 }
 
-// looked notes that somebody looks now, and reports whether it is the caller.
+// looked reports whether the caller is to search now, and notes that it does.
 func (l *Ledger) looked(ctx context.Context, every time.Duration) (bool, error) {
 	doc, err := l.get(ctx, Key{Collection: l.root + "/upkeep", ID: "lapses"})
 	if err != nil {

@@ -132,9 +132,9 @@ func (d Doc) now() time.Time {
 	return d.ReadAt.Add(time.Since(d.readHere))
 }
 
-// tombstone replaces a document that is deleted for an hour, which is longer than an edit
-// may take: who does not know whether it was its own write that deleted the document
-// reads so here, whatever other documents have become of the commit.
+// tombstone stands in the place of a deleted document for an hour, which is longer than an
+// edit may take. A process whose reply was lost reads in it whether its own write deleted
+// the document.
 type tombstone struct {
 	Deleted bool `json:"deleted"` // first, see deleted
 	stamp
@@ -158,9 +158,10 @@ type stamped interface{ mark(id string) }
 // with it. It may be asked again, about a later state.
 type build func(Doc) (next stamped, rest []Write, err error)
 
-// edit changes or, by a tombstone, deletes doc, and the rest with it, and returns it as changed. It is called
-// with the document as last read: when that is out of date, or when a reply is
-// lost, edit reads it back. Found there is its own write, or what to decide anew from.
+// edit changes or, by a tombstone, deletes doc, and the rest with it, and returns it as
+// changed. It is called with the document as last read: when that is out of date, or when a
+// reply is lost, edit reads it back. Found there is its own write, or what to decide anew
+// from.
 func (l *Ledger) edit(ctx context.Context, doc Doc, b build) (Doc, error) {
 	mark := rand.Text()
 	var doubt error

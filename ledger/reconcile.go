@@ -43,7 +43,7 @@ func (s *StreamLease) Release(ctx context.Context, cause error) error {
 	return nil
 }
 
-// errVoid: what a recovery was decided from has changed since.
+// errVoid says that a recovery was decided from documents that have changed since.
 var errVoid = errors.New("decided from the past")
 
 // Recovered is what a reconciliation has done.
@@ -138,9 +138,8 @@ func (a *applying) together(recoveries []changestream.Recovery) int {
 	return len(recoveries)
 }
 
-// open is one transaction. It depends on the document that tells of keys being taken
-// which nobody held, as it was before the topology was listed, and on every pending
-// partition that has tokens for the keys.
+// open is one transaction. It depends on unheldDoc as it was before the topology was
+// listed, and on every pending partition that has tokens for the keys.
 func (a *applying) open(recoveries []changestream.Recovery) error {
 	names := make([]string, len(recoveries))
 	for i := range names {
@@ -264,8 +263,8 @@ func (a *applying) forget(stale []changestream.StaleToken) error {
 	return nil
 }
 
-// covers reports whether every key is held, completed or has a token: that stays so, for
-// whoever gives a key up leaves its token.
+// covers reports whether every key is held, completed or has a token. That stays so,
+// because a partition that gives a key up leaves its token.
 func (a *applying) covers() bool {
 	all := slices.Concat(a.opened, a.topology.Completed)
 	for _, p := range a.topology.Partitions {

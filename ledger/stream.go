@@ -29,7 +29,7 @@ type Stream struct {
 	Missing []changestream.Missing
 }
 
-// streamDoc is a stream as it is kept. Who reconciles it has its lease.
+// streamDoc is a stream as it is kept. A process must hold its lease to reconcile it.
 type streamDoc struct {
 	Name    string       `json:"name"`
 	Table   string       `json:"table"`
@@ -221,10 +221,10 @@ const (
 	unheldOf     = "unheld"
 )
 
-// unheldDoc is written with every transaction that takes keys which no partition held.
-// Whoever takes such keys has read it before it saw that nobody holds them, so that of
-// two who take the same keys one fails. Keys that a partition holds change hands only
-// in the transaction that deletes the partition.
+// unheldDoc is written with every transaction that takes keys which no partition held. A
+// process reads it before it looks whether somebody holds the keys, so that of two
+// processes that take the same keys one fails. Keys that a partition holds change hands
+// only in the transaction that deletes the partition.
 type unheldDoc struct {
 	Permanent
 	stamp

@@ -30,8 +30,8 @@ const (
 	// Budget is how long one delivery may take: under the service's timeout (110 s),
 	// which is under the subscription's ack deadline (120 s).
 	Budget = 100 * time.Second
-	// CommitEvery is the shortest time between two commits of a partition: what a crash
-	// makes a sink see twice.
+	// CommitEvery is the shortest time between two commits of a partition. After a crash
+	// the sink gets the changes since the last commit again.
 	CommitEvery = 5 * time.Second
 	// Heartbeat is how often the service says how far a silent partition has come.
 	Heartbeat = 5 * time.Second
@@ -49,17 +49,17 @@ type Publisher interface {
 	Publish(ctx context.Context, messages ...any) error
 }
 
-// Config is what the function needs. All of it is required but DeadLetters, where no
-// stream's policy says dead-letter, Memory and Retention.
+// Config is what the function needs. All of it is required except Memory, Retention and, if
+// no stream's policy says dead-letter, DeadLetters.
 type Config struct {
 	Pipeline *pipeline.Pipeline
 	Ledger   *ledger.Ledger
 	// Conn connects to the data service of a stream's instance. It is asked for each
 	// visit, so it keeps its connections.
 	Conn func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error)
-	// Retention returns how long the table keeps its changes, 0 where nobody knows: then
+	// Retention returns how long the table keeps its changes, 0 if that is unknown: then
 	// an expired position is not told from one that the service refuses. It is asked for
-	// each visit. nil: nobody ever knows.
+	// each visit. If Retention is nil, it is always unknown.
 	Retention func(context.Context, *pipeline.Change) (time.Duration, error)
 	// Sink opens where a stream's records go. It is asked for each visit, too.
 	Sink        func(context.Context, *pipeline.Change) (relay.Sink, error)
@@ -121,7 +121,7 @@ func New(cfg Config) (http.Handler, error) {
 	}), nil
 }
 
-// serveTick answers a tick: 500 where a stream could not be reconciled, so that the
+// serveTick answers a tick, with 500 if a stream could not be reconciled, so that the
 // scheduler shows it.
 func (f *function) serveTick(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), f.cfg.Budget)
@@ -191,7 +191,7 @@ func (f *function) publish(ctx context.Context, s *stream, partitions []ledger.P
 	return f.cfg.Tasks.Publish(ctx, messages...)
 }
 
-// retention is how long the table keeps its changes, 0 where nobody knows.
+// retention is how long the table keeps its changes, 0 if that is unknown.
 func (f *function) retention(ctx context.Context, s *stream) (time.Duration, error) {
 	if f.cfg.Retention == nil {
 		return 0, nil

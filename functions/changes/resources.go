@@ -41,7 +41,7 @@ func NewRetentions(admin grpc.ClientConnInterface) *Retentions {
 // retentionFor is how long a retention is believed.
 const retentionFor = 5 * time.Minute
 
-// Retention is for Config.Retention. It is 0 where nobody may read it.
+// Retention is for Config.Retention. It is 0 if the function may not read it.
 func (r *Retentions) Retention(ctx context.Context, c *pipeline.Change) (time.Duration, error) {
 	name := c.Table.Ref().String()
 	r.mu.Lock()

@@ -49,8 +49,8 @@ type source struct {
 	heartbeat time.Duration
 	limit     int64 // bytes of a change
 	idleStop  bool
-	// refuse, where it is not nil, says why a change is not read past: nothing after it
-	// must be sent before it.
+	// refuse, if it is not nil, returns an error for a change at which the reading ends:
+	// nothing after it may be sent before it.
 	refuse func(*changestream.Record) error
 
 	last    changestream.Position                            // of what was yielded; Token empty: nothing was
@@ -63,10 +63,10 @@ type source struct {
 // again is waited between attempts to read, as the service's own Java client does.
 var again = retry.Backoff{Initial: 10 * time.Millisecond, Max: time.Minute, Jitter: 0.25}
 
-// attempts bounds those in a row that complete nothing.
+// attempts bounds the attempts in a row that complete nothing.
 const attempts = 10
 
-// idleBeats is after how many heartbeats in a row a partition has nothing to say.
+// idleBeats is after how many heartbeats in a row a partition counts as idle.
 const idleBeats = 2
 
 // Read implements relay.Source. A stream that breaks off goes on behind the last thing

@@ -14,8 +14,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// tick reconciles a stream and publishes tasks of the partitions that are due. Where
-// another tick is at it, nothing is left to do.
+// tick reconciles a stream and publishes tasks of the partitions that are due. It does
+// nothing if another tick holds the stream.
 func (f *function) tick(ctx context.Context, s *stream) error {
 	retention, err := f.retention(ctx, s)
 	if err != nil {

@@ -19,9 +19,9 @@ const (
 
 var errLapsed = errors.New("its task has expired: for 14 days no worker has taken it")
 
-// failLapsed ends splits, of all the pipeline's scans, that nobody will ever read: else
-// their scans would run for ever. It is no part of the request, which is done with, so a
-// failure is logged, and the next look is a day later.
+// failLapsed ends splits, of all the pipeline's scans, that nobody will ever read:
+// otherwise their scans would run for ever. The request is finished by then, so a failure
+// is only logged, and the next look is a day later.
 func (f *function) failLapsed(ctx context.Context, s *Summary) {
 	tasks, err := f.cfg.Ledger.Lapsed(ctx, lookEvery, Silence)
 	for _, t := range tasks {

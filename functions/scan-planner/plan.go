@@ -79,10 +79,10 @@ func tablets(samples []btrpc.Sample) (keys []string, weights []int64) {
 	return keys, append(weights, max(0, end-before))
 }
 
-// group makes splits of neighbouring pieces. Where parallelism is 0, a piece that is
-// large enough stays alone, and small ones share one. Else it is how many splits there
-// are, about as large as each other, where there are as many pieces and each split fits
-// into a request.
+// group makes splits of neighbouring pieces. If parallelism is 0, a piece that is large
+// enough is a split of its own, and small ones share one. Otherwise group makes that many
+// splits of about the same size, if there are as many pieces and each split fits into a
+// request.
 func group(pieces []piece, parallelism int) []*bundle {
 	rest := int64(0) // of the splits from the last on
 	for i := range pieces {
@@ -111,9 +111,9 @@ func group(pieces []piece, parallelism int) []*bundle {
 	return groups
 }
 
-// isWhole reports whether the next piece belongs to another split: of the pieces that are
-// left there is one at least for each of the other splits, and what those hold is about
-// as much as this one for each.
+// isWhole reports whether the split is complete, so that the next piece begins another one:
+// with half of the piece it would be over its share of rest, or too few of the pieces that
+// are left would remain for the other splits.
 func (b *bundle) isWhole(next piece, rest int64, left, pieces int) bool {
 	return left > 1 && (pieces < left || b.weight+next.weight/2 > rest/int64(left))
 }
@@ -165,7 +165,7 @@ func (b *bundle) count(r rowrange.Range, times int) {
 
 func (p piece) section() ledger.Section { return ledger.Section{End: p.End, Bytes: p.bytes} }
 
-// fewer joins neighbours where there are as many sections as may be kept.
+// fewer joins sections in pairs if there are as many as may be kept.
 func fewer(sections []ledger.Section) []ledger.Section {
 	if len(sections) < maxSections {
 		return sections

@@ -58,7 +58,7 @@ type source struct {
 	emit   func(bigtable.Row) unit
 	// skipLarge decides on a row that is too large to be read: nil skips it.
 	skipLarge func(ctx context.Context, key string) error
-	arrived   func()      // is called when a response comes; nil: nobody asks
+	arrived   func()      // is called when a response comes; may be nil
 	bytes     *int64      // adds up
 	failed    *codes.Code // of the last attempt that did
 

@@ -9,21 +9,21 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// steps is in what steps a split is read.
+// steps says how many rows and bytes of a split are read at a time.
 type steps struct {
 	rows        int
 	bytes       int64
 	firstCommit time.Duration
-	careful     bool // holders have died here: say so once rows arrive
+	careful     bool // holders have died here: call Lease.Try once rows arrive
 }
 
 // singleRowDeaths is how many holders may die at one position with a single row at a
 // time.
 const singleRowDeaths = 3
 
-// steps halves what the file says for each death at the split's position beyond a few:
-// the rows there may not fit into memory together. The error says that a single one
-// seems not to.
+// steps halves the rows and bytes that the file asks for, once for each death at the
+// split's position beyond a few: the rows there may not fit into memory together. It
+// returns an error if even a single row seems not to fit.
 func (w *work) steps() (steps, error) {
 	fetch, deaths := w.plan.scan.Fetch, w.lease.Split().Deaths
 	s := steps{rows: fetch.MaxRows, bytes: fetch.MaxBytes, firstCommit: firstCommit}
@@ -54,9 +54,9 @@ type tryError struct{ err error }
 
 func (e *tryError) Error() string { return e.err.Error() }
 
-// tryOnce returns what notes in the ledger, when the first response arrives, that the
-// worker is at the rows. It is called before anything is handed on, so nobody else uses
-// the lease meanwhile.
+// tryOnce returns a function that notes in the ledger, when the first response arrives, that
+// the worker has begun to read the rows. It is called before any row is handed on, so
+// nobody else uses the lease meanwhile.
 func (w *work) tryOnce(ctx context.Context, stop context.CancelCauseFunc) func() {
 	var once sync.Once
 	return func() {

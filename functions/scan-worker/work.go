@@ -29,8 +29,8 @@ type work struct {
 	failures failures
 }
 
-// refusal is a verdict that may be taken back, as by another version of the file: it
-// fails the split once it was met often enough.
+// refusal is a verdict that may be taken back, as by another version of the file. It
+// fails the split once it has come often enough.
 type refusal struct{ err error }
 
 func (r *refusal) Error() string { return r.err.Error() }
@@ -51,8 +51,8 @@ func (h *hopeless) Unwrap() error { return h.err }
 // linger is how long a batch waits to be filled.
 const linger = 50 * time.Millisecond
 
-// firstCommit is how soon the first rows of a lease are committed: whoever is killed again
-// and again still moves forward.
+// firstCommit is how soon the first rows of a lease are committed: a worker that is killed
+// again and again still moves forward.
 const firstCommit = time.Second
 
 func (w *work) run(ctx context.Context) error {
@@ -170,9 +170,9 @@ func (w *work) finish(ctx context.Context, p ledger.Progress, cause error) error
 	return err
 }
 
-// goOn gives the split back and publishes the task that reads on. Where the slice has
-// not moved, the task itself is refused instead, so that Pub/Sub waits longer and longer
-// before it brings it back, until it expires.
+// goOn gives the split back and publishes the task that reads on. If the slice has not
+// moved, it refuses its own task instead: Pub/Sub then waits longer each time before it
+// delivers the task again, until the task expires.
 func (w *work) goOn(ctx context.Context, r relay.Result[string], p ledger.Progress) error {
 	w.summary.Outcome = OutcomeContinued
 	var cause error

@@ -68,7 +68,7 @@ func (a *Assembler) Add(resp *bigtablepb.ReadChangeStreamResponse) (Item, error)
 	return item, nil
 }
 
-// End says whether the stream may end here: an error where a record is under way.
+// End returns an error if the stream may not end here because a record is under way.
 func (a *Assembler) End() error {
 	if a.err == nil && a.record != nil {
 		a.err, a.record, a.partial = protocolError("the stream ended within a record"), nil, nil
@@ -253,8 +253,8 @@ func (a *Assembler) append(e Entry, length int64) {
 	a.record.Entries = append(a.record.Entries, e)
 }
 
-// value gives the last entry its whole value; of an oversize record it is the part of the
-// value that has not been hashed yet.
+// value gives the last entry its whole value. If the record is oversize, v is the part of
+// the value that has not been hashed yet.
 func (a *Assembler) value(v []byte) {
 	if a.record.Oversize {
 		a.content.value(v)

@@ -14,7 +14,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 )
 
-// Type says who made a change.
+// Type is the cause of a change.
 type Type int
 
 // The types of a record. The service has no others that start one.
@@ -57,10 +57,10 @@ type Entry struct {
 	// Timestamp is the cell's, in microseconds since 1970: of SetCell, AddToCell and
 	// MergeToCell.
 	Timestamp int64
-	// Value is the cell of SetCell, and the input of AddToCell and MergeToCell where
-	// that is no number.
+	// Value is the cell of SetCell, and the input of AddToCell and MergeToCell if it is
+	// not a number.
 	Value []byte
-	// Number is the input of AddToCell where IsNumber says so.
+	// Number is the input of AddToCell if IsNumber is set.
 	Number   int64
 	IsNumber bool
 	// Start and End bound the cell times of DeleteCells, in microseconds, Start

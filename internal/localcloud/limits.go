@@ -20,7 +20,7 @@ const (
 	longestOrdering = 1024
 )
 
-// checkPublish refuses a request as a whole for what one message of it is over, as
+// checkPublish refuses a request as a whole if one message of it is over a limit, as
 // Pub/Sub does.
 func checkPublish(r *pubsubpb.PublishRequest) error {
 	switch {
@@ -45,7 +45,7 @@ func checkPublish(r *pubsubpb.PublishRequest) error {
 	return nil
 }
 
-// fault is what a message is over.
+// fault names the limit that a message is over.
 type fault string
 
 func (f fault) Error() string { return string(f) }

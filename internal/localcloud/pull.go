@@ -22,12 +22,12 @@ type pull struct {
 	wake     chan struct{}          // holds one; a deadline is sooner than all others
 
 	most    int    // bytes that may wait
-	dropped func() // is told when the first is dropped since anyone took one
+	dropped func() // is called when the first message is dropped since a consumer took one
 
 	mu      sync.Mutex
 	number  uint64 // of the newest message
 	bytes   int    // of what waits: not held and not settled
-	drops   bool   // messages have been dropped since anyone took one
+	drops   bool   // messages have been dropped since a consumer took one
 	ready   oldestFirst
 	held    map[string]*waiting // by ack id
 	expires soonestFirst
@@ -98,8 +98,8 @@ func (p *pull) enqueue(messages []*pubsubpb.PubsubMessage) {
 	p.announce()
 }
 
-// trim drops what need not wait any longer when new messages have come: what is past its
-// retention, and the oldest of what is too much.
+// trim drops messages when new ones have come: those past their retention, and the oldest
+// of those that are more than may wait.
 func (p *pull) trim(latest []*pubsubpb.PubsubMessage) {
 	if len(latest) == 0 {
 		return

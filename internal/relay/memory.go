@@ -21,7 +21,7 @@ func NewMemory(bytes int64) *Memory {
 	return &Memory{total: bytes, room: semaphore.NewWeighted(bytes)}
 }
 
-// share is what one run has of a Memory; of none it has what it asks for.
+// share is the part of a Memory that one run holds. If of is nil, nothing is bounded.
 type share struct {
 	of *Memory
 
@@ -31,7 +31,8 @@ type share struct {
 
 func (m *Memory) share() *share { return &share{of: m} }
 
-// acquire waits for room, and says so before it does; false: ctx has ended first.
+// acquire waits for room, and calls waiting first if there is none yet. It returns false if
+// ctx ends before there is room.
 func (s *share) acquire(ctx context.Context, bytes int64, waiting func()) bool {
 	if s.of == nil {
 		return true
@@ -49,7 +50,7 @@ func (s *share) acquire(ctx context.Context, bytes int64, waiting func()) bool {
 	return true
 }
 
-// counted is what a unit takes of the whole.
+// counted is how many bytes of the Memory a unit of that size takes.
 func (s *share) counted(bytes int64) int64 {
 	if s.of == nil {
 		return 0

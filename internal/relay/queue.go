@@ -36,7 +36,7 @@ func newQueue[U any](maxRows int, maxBytes int64, size func(U) Size, memory *sha
 // put adds a unit once it fits, and reports whether it did before ctx ended.
 func (q *queue[U]) put(ctx context.Context, u U) bool {
 	size := q.size(u)
-	// Without room, what there is goes: it makes room.
+	// If there is no room, the batch at hand is sent at once, which makes room.
 	if !q.memory.acquire(ctx, size.Bytes, func() { signal(q.full) }) {
 		return false
 	}

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Changes is partitions of a change stream to be read, in one invocation. It is a hint:
-// who holds a partition and where it stands, the ledger says.
+// Changes names partitions of a change stream that one invocation is to read. It is a hint:
+// the ledger has the holder and the position of each partition.
 type Changes struct {
 	Version    int      `json:"v"`
 	Stream     string   `json:"stream"`     // the name in the pipeline file
-	Partitions []string `json:"partitions"` // incarnations, those to be read first at first
+	Partitions []string `json:"partitions"` // incarnations, in the order in which they are to be read
 }
 
 // DecodeChanges reads a task.

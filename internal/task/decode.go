@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrUnknown: the message is of another version of this program, by its version or by a
-// field that is unknown here: it is not to be thrown away.
+// ErrUnknown says that the message is of another version of this program, because its
+// version is another one or a field is unknown here. It must not be thrown away.
 var ErrUnknown = errors.New("another version of this program may read it")
 
 // decode reads one JSON object as exactly as records are read: names are case-sensitive,
