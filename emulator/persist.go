@@ -229,10 +229,7 @@ func (f *fields) change(decode bool) (change, error) {
 		return c, f.err
 	}
 	c.key, c.token, c.encoded = f.string(), slices.Clone(f.bytes()), f.bytes()
-	c.cluster, c.tie = Cluster, 0
-	if len(f.b) > 0 { // not there in a journal of format 1
-		c.cluster, c.tie = f.string(), int32(f.uint())
-	}
+	c.cluster, c.tie = f.string(), int32(f.uint())
 	if f.err != nil || !decode {
 		return c, f.err
 	}
@@ -321,10 +318,7 @@ func (e *Emulator) replaySchema(f *fields) error {
 	for i := range dropped {
 		dropped[i] = f.string()
 	}
-	since := s.t.log.last
-	if len(f.b) > 0 { // not there in a journal of format 1
-		since = f.int()
-	}
+	since := f.int()
 	if f.err != nil {
 		return f.err
 	}

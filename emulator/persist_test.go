@@ -205,7 +205,7 @@ func TestRecordsThatAreCutShortAreErrors(t *testing.T) {
 		r := rapid.SampledFrom(records).Draw(rt, "record")
 		cut := rapid.IntRange(1, len(r)-1).Draw(rt, "cut")
 		fresh := &Emulator{tables: map[string]*table{testTable: newTable(testTable, 1, tbl.info, tbl.schema)}, profiles: map[string]map[string]*adminpb.AppProfile{}}
-		if err := fresh.replay(r[:cut]); err == nil && r[0] != recordChange {
+		if err := fresh.replay(r[:cut]); err == nil {
 			rt.Fatalf("%q was taken", r[:cut])
 		}
 	})
