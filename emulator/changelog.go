@@ -38,10 +38,10 @@ type tabletChange struct {
 	closed, opened []tabletRef
 }
 
-// tabletRef names a tablet and its keys, from start up to end, "" for none.
+// tabletRef names a tablet and its keys.
 type tabletRef struct {
-	id         uint64
-	start, end string
+	id uint64
+	keyRange
 }
 
 // encode sets c.encoded, into a buffer that may be reused after the change
@@ -221,7 +221,7 @@ func (t *table) trim(now int64) {
 	l.closed = slices.DeleteFunc(l.closed, func(c closedPart) bool {
 		if dropped := c.trim(cutoff); dropped > 0 {
 			l.forgotten = max(l.forgotten, cutoff)
-			for _, tab := range t.tabletsIn(c.start, c.end) {
+			for _, tab := range t.tabletsIn(c.keyRange) {
 				tab.part.dropped = max(tab.part.dropped, dropped)
 			}
 		}
@@ -268,53 +268,53 @@ func (t *table) wakeReaders() {
 	}
 }
 
-// tabletsIn are the tablets that hold keys from start up to end.
-func (t *table) tabletsIn(start, end string) []*tablet {
-	i := t.tabletAt(start)
+// tabletsIn are the tablets that hold keys of a range.
+func (t *table) tabletsIn(r keyRange) []*tablet {
+	i := t.tabletAt(r.start)
 	j := i + 1
-	for j < len(t.tablets) && (end == "" || t.tablets[j].start < end) {
+	for j < len(t.tablets) && (r.end == "" || t.tablets[j].start < r.end) {
 		j++
 	}
 	return t.tablets[i:j]
 }
 
-// partsIn visits the parts that may hold changes of the keys from start up to
-// end, from a position on.
-func (t *table) partsIn(start, end string, from uint64, visit func(*logPart)) {
+// partsIn visits the parts that may hold changes of a range's keys, from a
+// position on.
+func (t *table) partsIn(r keyRange, from uint64, visit func(*logPart)) {
 	l := &t.log
 	for _, c := range l.closed[sort.Search(len(l.closed), func(j int) bool { return l.closed[j].until > from }):] {
-		if (end == "" || c.start < end) && (c.end == "" || start < c.end) {
+		if _, empty := c.within(r); !empty {
 			visit(c.logPart)
 		}
 	}
-	for _, tab := range t.tabletsIn(start, end) {
+	for _, tab := range t.tabletsIn(r) {
 		visit(tab.part)
 	}
 }
 
-// droppedIn is the position below which changes of the keys from start up to
-// end may have been forgotten.
-func (t *table) droppedIn(start, end string) uint64 {
+// droppedIn is the position below which changes of a range's keys may have
+// been forgotten.
+func (t *table) droppedIn(r keyRange) uint64 {
 	dropped := uint64(0)
-	for _, tab := range t.tabletsIn(start, end) {
+	for _, tab := range t.tabletsIn(r) {
 		dropped = max(dropped, tab.part.dropped)
 	}
 	return dropped
 }
 
-// seek is the position of the first change of the keys from start up to end
-// whose commit time is at or later.
-func (t *table) seek(start, end string, at int64) uint64 {
+// seek is a position from which on a reader of a range finds every change that
+// was committed at a time or later.
+func (t *table) seek(r keyRange, at int64) uint64 {
 	position := t.log.next
-	t.partsIn(start, end, 0, func(p *logPart) {
+	t.partsIn(r, 0, func(p *logPart) {
 		j := sort.Search(len(p.chunks), func(j int) bool { return p.chunks[j].latest >= at })
 		if j == len(p.chunks) {
 			return
 		}
-		r := chunkReader{chunk: *p.chunks[j]}
-		for r.next() {
-			if r.commit >= at {
-				position = min(position, r.position)
+		c := chunkReader{chunk: *p.chunks[j]}
+		for c.next() {
+			if c.commit >= at {
+				position = min(position, c.position)
 				return
 			}
 		}

@@ -65,7 +65,7 @@ func (t *table) changes() []change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []change
-	v := t.view("", "", 0, t.log.next, true)
+	v := t.view(keyRange{}, 0, t.log.next, true)
 	v.each(func(c *change) bool {
 		entry := &bigtablepb.MutateRowsRequest_Entry{}
 		if err := proto.Unmarshal(c.encoded, entry); err != nil {

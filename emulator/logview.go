@@ -2,20 +2,20 @@ package emulator
 
 import "sort"
 
-// logView is the changes of the keys from start up to end as they were when
-// it was taken. It is read without a lock.
+// logView is the changes of a range's keys as they were when it was taken. It
+// is read without a lock.
 type logView struct {
-	start, end string
+	keyRange
 	from, upTo uint64 // positions
 	clusters   []string
 	parts      [][]logChunk // for each part of the log, chunks without a gap
 }
 
-// view takes the changes of the keys from start up to end, from one position
-// up to another: all of them, or at most one chunk of each part.
-func (t *table) view(start, end string, from, upTo uint64, all bool) logView {
-	v := logView{start: start, end: end, from: from, upTo: upTo, clusters: t.log.clusters}
-	t.partsIn(start, end, from, func(p *logPart) {
+// view takes the changes of a range's keys, from one position up to another:
+// all of them, or at most one chunk of each part.
+func (t *table) view(r keyRange, from, upTo uint64, all bool) logView {
+	v := logView{keyRange: r, from: from, upTo: upTo, clusters: t.log.clusters}
+	t.partsIn(r, from, func(p *logPart) {
 		j := sort.Search(len(p.chunks), func(j int) bool { return p.chunks[j].last >= from })
 		n := len(p.chunks) - j
 		if n == 0 {
@@ -33,9 +33,6 @@ func (t *table) view(start, end string, from, upTo uint64, all bool) logView {
 	})
 	return v
 }
-
-// contains reports whether a key is one of the view's.
-func (v *logView) contains(key string) bool { return key >= v.start && (v.end == "" || key < v.end) }
 
 // each visits the view's changes in the order of their positions, until
 // visit returns false. Their mutations are encoded, and not to be changed.

@@ -260,7 +260,7 @@ func (s *session) reapply(c change) {
 func (f *fields) refs() []tabletRef {
 	refs := make([]tabletRef, f.count())
 	for i := range refs {
-		refs[i] = tabletRef{id: f.uint(), start: f.string(), end: f.string()}
+		refs[i] = tabletRef{f.uint(), keyRange{f.string(), f.string()}}
 	}
 	return refs
 }

@@ -84,7 +84,7 @@ func (t *table) freeze(now int64) frozen {
 	t.trim(now)
 	for i, tab := range t.tablets {
 		c.tablets = append(c.tablets, &tablet{id: tab.id, start: tab.start})
-		f.changes = append(f.changes, t.view(tab.start, t.tabletEnd(i), 0, t.log.next, true))
+		f.changes = append(f.changes, t.view(t.tabletRange(i), 0, t.log.next, true))
 	}
 	c.log = t.log // without what is below a pointer: the views have that
 	c.log.closed = nil

@@ -108,8 +108,8 @@ func (t *table) partitions() ([]keyRange, error) {
 		return nil, err
 	}
 	out := make([]keyRange, len(t.tablets))
-	for i, tab := range t.tablets {
-		out[i] = keyRange{tab.start, t.tabletEnd(i)}
+	for i := range out {
+		out[i] = t.tabletRange(i)
 	}
 	return out, nil
 }
@@ -202,7 +202,7 @@ func newChangeReader(e *Emulator, t *table, req *bigtablepb.ReadChangeStreamRequ
 	if err != nil {
 		return nil, err
 	}
-	if i := t.tabletAt(partition.start); t.tablets[i].start == partition.start && t.tabletEnd(i) == partition.end {
+	if i := t.tabletAt(partition.start); t.tabletRange(i) == partition {
 		r.tablet = t.tablets[i]
 	}
 	return r, nil
@@ -224,7 +224,7 @@ func (t *table) startAt(r keyRange, start *timestamppb.Timestamp, now int64) (pl
 	case at < t.log.since:
 		return place{}, status.Error(s.BadStart, "start_time is before the change stream was enabled")
 	}
-	return place{floor: t.seek(r.start, r.end, at), at: at}, nil
+	return place{floor: t.seek(r, at), at: at}, nil
 }
 
 // resumeAt is the place of tokens, whose partitions together must be exactly
@@ -250,7 +250,7 @@ func (t *table) resumeAt(r keyRange, tokens []*bigtablepb.StreamContinuationToke
 		if err != nil || p.floor > t.log.next {
 			return place{}, status.Errorf(s.BadToken, "Continuation token #%d is not usable: %v", i, cmp.Or(err, errNoToken))
 		}
-		if p.at < max(now-t.log.retention, t.log.forgotten) || p.floor < t.droppedIn(parts[i].start, parts[i].end) {
+		if p.at < max(now-t.log.retention, t.log.forgotten) || p.floor < t.droppedIn(parts[i].keyRange) {
 			return place{}, status.Errorf(s.Expired, "Continuation token #%d is older than the change stream's retention period", i)
 		}
 		parts[i].place = p

@@ -83,7 +83,7 @@ func (r *changeReader) look() (turn, error) {
 		return turn{}, err
 	}
 	s := t.settings.orDefaults()
-	if r.floor < t.droppedIn(r.start, r.end) {
+	if r.floor < t.droppedIn(r.keyRange) {
 		return turn{}, status.Error(s.Expired, "The stream has fallen behind the change stream's retention period")
 	}
 	if r.tablet == nil { // misaligned
@@ -93,7 +93,7 @@ func (r *changeReader) look() (turn, error) {
 	if r.tablet.until > 0 {
 		upTo = r.tablet.until
 	}
-	found := turn{settings: s, view: t.view(r.start, r.end, r.floor, upTo, false), ended: r.tablet.until > 0, durable: r.e.appended()}
+	found := turn{settings: s, view: t.view(r.keyRange, r.floor, upTo, false), ended: r.tablet.until > 0, durable: r.e.appended()}
 	found.rest = found.view.upTo < upTo
 	found.now = max(r.e.clock.micros(), t.log.last)
 	found.watermark = found.now
@@ -233,8 +233,8 @@ func (r *changeReader) successors() (tokens []*bigtablepb.StreamContinuationToke
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := t.tabletAt(r.start)
-	for j := range t.tabletsIn(r.start, r.end) {
-		whole := keyRange{t.tablets[i+j].start, t.tabletEnd(i + j)}
+	for j := range t.tabletsIn(r.keyRange) {
+		whole := t.tabletRange(i + j)
 		part, _ := r.within(whole) // not empty: the tablet holds keys of the partition
 		p := r.in(part)
 		tokens = append(tokens, &bigtablepb.StreamContinuationToken{Partition: partitionProto(part), Token: encodeToken(tokenBinding(t, part), &p)})

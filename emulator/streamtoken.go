@@ -10,20 +10,6 @@ import (
 	"slices"
 )
 
-// keyRange is the keys from start up to end, "" for no end.
-type keyRange struct{ start, end string }
-
-func (r keyRange) contains(key string) bool { return key >= r.start && (r.end == "" || key < r.end) }
-
-// within is what of r lies in o; empty reports that nothing does.
-func (r keyRange) within(o keyRange) (both keyRange, empty bool) {
-	both = keyRange{max(r.start, o.start), r.end}
-	if r.end == "" || o.end != "" && o.end < r.end {
-		both.end = o.end
-	}
-	return both, both.end != "" && both.start >= both.end
-}
-
 // place is where a reader of a partition is: it has been served all of its
 // changes below a position, and those of some keys up to a later one.
 type place struct {

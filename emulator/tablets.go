@@ -47,9 +47,9 @@ func (t *table) tabletEnd(i int) string {
 	return ""
 }
 
-func (t *table) tabletRef(i int) tabletRef {
-	return tabletRef{id: t.tablets[i].id, start: t.tablets[i].start, end: t.tabletEnd(i)}
-}
+func (t *table) tabletRange(i int) keyRange { return keyRange{t.tablets[i].start, t.tabletEnd(i)} }
+
+func (t *table) tabletRef(i int) tabletRef { return tabletRef{t.tablets[i].id, t.tabletRange(i)} }
 
 // resize notes that the row of a key grew by delta bytes, and splits its
 // tablet when that has grown too large.
@@ -120,7 +120,7 @@ func (t *table) retile(i, n int, starts []string) *tabletChange {
 			opened[j].size = t.sizeBetween(start, stop)
 			rest -= opened[j].size
 		}
-		c.opened = append(c.opened, tabletRef{id: opened[j].id, start: start, end: stop})
+		c.opened = append(c.opened, tabletRef{opened[j].id, keyRange{start, stop}})
 	}
 	t.tablets = slices.Replace(t.tablets, i, i+n, opened...)
 	return c
