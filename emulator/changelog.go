@@ -70,17 +70,17 @@ type changeLog struct {
 	added      int          // changes since the last sweep
 }
 
-// closedPart is the part of a tablet that has ended.
+// closedPart is the part of a tablet that has ended, and the tablet's keys.
 type closedPart struct {
 	*logPart
-	tabletRef
-	until uint64 // position of the change that ended the tablet
+	keyRange
 }
 
 // logPart is the changes of one tablet, oldest first.
 type logPart struct {
 	chunks  []*logChunk
 	dropped uint64        // changes of the tablet's keys below this position have been forgotten
+	until   uint64        // position of the change that ended the tablet; 0: it has not ended
 	wake    chan struct{} // closed when a reader of the tablet should look again; nil if none waits
 }
 
@@ -177,10 +177,11 @@ func (p *logPart) waiter() <-chan struct{} {
 }
 
 // end keeps the part of a tablet that ends now.
-func (l *changeLog) end(p *logPart, ref tabletRef) {
+func (l *changeLog) end(p *logPart, keys keyRange) {
+	p.until = l.next
 	p.notify()
 	if len(p.chunks) > 0 {
-		l.closed = append(l.closed, closedPart{logPart: p, tabletRef: ref, until: l.next})
+		l.closed = append(l.closed, closedPart{p, keys})
 	}
 }
 

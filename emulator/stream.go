@@ -203,7 +203,7 @@ func newChangeReader(e *Emulator, t *table, req *bigtablepb.ReadChangeStreamRequ
 		return nil, err
 	}
 	if i := t.tabletAt(partition.start); t.tabletRange(i) == partition {
-		r.tablet = t.tablets[i]
+		r.part = t.tablets[i].part
 	}
 	return r, nil
 }

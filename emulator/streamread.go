@@ -20,7 +20,7 @@ type changeReader struct {
 	place
 	e          *Emulator
 	t          *table
-	tablet     *tablet // whose keys are the partition's; nil: there is none
+	part       *logPart // of the tablet that has the partition's keys; nil: there is none
 	generation uint64
 	binding    []byte // of the partition's tokens
 	ends       bool
@@ -86,14 +86,15 @@ func (r *changeReader) look() (turn, error) {
 	if r.floor < t.droppedIn(r.keyRange) {
 		return turn{}, status.Error(s.Expired, "The stream has fallen behind the change stream's retention period")
 	}
-	if r.tablet == nil { // misaligned
+	if r.part == nil { // misaligned
 		return turn{settings: s, ended: true, durable: r.e.appended()}, nil
 	}
+	ended := r.part.until > 0
 	upTo := t.log.next
-	if r.tablet.until > 0 {
-		upTo = r.tablet.until
+	if ended {
+		upTo = r.part.until
 	}
-	found := turn{settings: s, view: t.view(r.keyRange, r.floor, upTo, false), ended: r.tablet.until > 0, durable: r.e.appended()}
+	found := turn{settings: s, view: t.view(r.keyRange, r.floor, upTo, false), ended: ended, durable: r.e.appended()}
 	found.rest = found.view.upTo < upTo
 	found.now = max(r.e.clock.micros(), t.log.last)
 	found.watermark = found.now
@@ -101,7 +102,7 @@ func (r *changeReader) look() (turn, error) {
 		found.watermark = s.LowWatermark.UnixMicro()
 	}
 	if !found.rest && !found.ended {
-		found.wake = r.tablet.part.waiter()
+		found.wake = r.part.waiter()
 	}
 	return found, nil
 }

@@ -24,7 +24,6 @@ type tablet struct {
 	start string
 	size  int64
 	part  *logPart
-	until uint64 // position of the change that ended it; 0: it has not ended
 }
 
 func (t *table) newTablet(start string) *tablet {
@@ -107,8 +106,7 @@ func (t *table) retile(i, n int, starts []string) *tabletChange {
 		tab := t.tablets[j]
 		c.closed = append(c.closed, t.tabletRef(j))
 		rest, dropped = rest+tab.size, max(dropped, tab.part.dropped)
-		tab.until = t.log.next
-		t.log.end(tab.part, t.tabletRef(j))
+		t.log.end(tab.part, t.tabletRange(j))
 	}
 	opened := make([]*tablet, len(starts))
 	for j, start := range starts {
