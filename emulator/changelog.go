@@ -79,8 +79,9 @@ type closedPart struct {
 // logPart is the changes of one tablet, oldest first.
 type logPart struct {
 	chunks  []*logChunk
-	dropped uint64        // changes of the tablet's keys below this position have been forgotten
-	until   uint64        // position of the change that ended the tablet; 0: it has not ended
+	dropped uint64 // changes of the tablet's keys below this position have been forgotten
+	ended   bool   // the tablet has, with the change at position until
+	until   uint64
 	wake    chan struct{} // closed when a reader of the tablet should look again; nil if none waits
 }
 
@@ -178,7 +179,7 @@ func (p *logPart) waiter() <-chan struct{} {
 
 // end keeps the part of a tablet that ends now.
 func (l *changeLog) end(p *logPart, keys keyRange) {
-	p.until = l.next
+	p.ended, p.until = true, l.next
 	p.notify()
 	if len(p.chunks) > 0 {
 		l.closed = append(l.closed, closedPart{p, keys})

@@ -89,12 +89,11 @@ func (r *changeReader) look() (turn, error) {
 	if r.part == nil { // misaligned
 		return turn{settings: s, ended: true, durable: r.e.appended()}, nil
 	}
-	ended := r.part.until > 0
 	upTo := t.log.next
-	if ended {
+	if r.part.ended {
 		upTo = r.part.until
 	}
-	found := turn{settings: s, view: t.view(r.keyRange, r.floor, upTo, false), ended: ended, durable: r.e.appended()}
+	found := turn{settings: s, view: t.view(r.keyRange, r.floor, upTo, false), ended: r.part.ended, durable: r.e.appended()}
 	found.rest = found.view.upTo < upTo
 	found.now = max(r.e.clock.micros(), t.log.last)
 	found.watermark = found.now

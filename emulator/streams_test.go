@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
@@ -339,6 +340,32 @@ func TestAShiftGivesATokenForEachPart(t *testing.T) {
 	equal(t, "left", successors(c), []string{",b > ,c"})
 	c, _ = right.closes(t)
 	equal(t, "right", successors(c), []string{"b,c > ,c", "c,d > c,d"})
+}
+
+// Change-stream cases: 19, 20, 21, 49. The change of tablets is then the first
+// change of the table.
+func TestStreamsOfATableThatWasNeverWrittenToCloseToo(t *testing.T) {
+	for name, change := range map[string]func(*fixture) error{
+		"split": func(f *fixture) error { return f.SplitTablet(tableT, []byte("g")) },
+		"merge": func(f *fixture) error { return f.MergeTablets(tableT, []byte("m")) },
+		"shift": func(f *fixture) error { return f.ShiftTablets(tableT, []byte("m"), []byte("g")) },
+		"move":  func(f *fixture) error { return f.MoveTablet(tableT, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, emulator.Options{})
+				f.create(t, streamed("m"))
+				r := f.open(t, ",m", fromTime(time.Now()))
+				r.position(t) // the stream is open
+				if err := change(f); err != nil {
+					t.Fatal(err)
+				}
+				if res := r.next(t); res.GetCloseStream().GetStatus().GetCode() != 11 {
+					t.Errorf("%v", res)
+				}
+			})
+		})
+	}
 }
 
 // Change-stream cases: 49.
