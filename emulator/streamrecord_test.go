@@ -2,7 +2,9 @@ package emulator_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,6 +68,9 @@ func TestRecordsSayWhatEachAtomicRequestDid(t *testing.T) {
 	if _, err := f.admin.DropRowRange(t.Context(), &adminpb.DropRowRangeRequest{Name: tableT, Target: &adminpb.DropRowRangeRequest_RowKeyPrefix{RowKeyPrefix: []byte("g")}}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := f.admin.DropRowRange(t.Context(), &adminpb.DropRowRangeRequest{Name: tableT, Target: &adminpb.DropRowRangeRequest_DeleteAllDataFromTable{DeleteAllDataFromTable: true}}); err != nil {
+		t.Fatal(err)
+	}
 	r := f.open(t, ",", fromTime(noon))
 	last := int64(0)
 	for i, want := range []string{
@@ -78,6 +83,7 @@ func TestRecordsSayWhatEachAtomicRequestDid(t *testing.T) {
 		"g: set one:q@1000=, set one:q@2000=, set a:q@0=",
 		"g: delete one:q[0,2000)",
 		"g: drop a, drop one",
+		"c: drop a",
 	} {
 		c := r.record(t)
 		if got := described(c); got != want {
@@ -95,6 +101,42 @@ func TestRecordsSayWhatEachAtomicRequestDid(t *testing.T) {
 		} else {
 			last = at
 		}
+	}
+}
+
+// Change-stream cases: 9. The clock moves each time that it is read.
+func TestAServerTimestampIsTheSameInAllOfAMutation(t *testing.T) {
+	var ticks atomic.Int64
+	f := start(t, emulator.Options{Clock: func() time.Time { return noon.Add(time.Duration(ticks.Add(1)) * time.Second) }})
+	f.create(t, streamed())
+	began := f.Now()
+	var muts []*bigtablepb.Mutation
+	for i := range 3 {
+		muts = append(muts, setCell("a", fmt.Sprint(i), -1, []byte("v")))
+	}
+	if _, err := f.data.MutateRow(t.Context(), &bigtablepb.MutateRowRequest{TableName: tableT, RowKey: []byte("k"), Mutations: muts}); err != nil {
+		t.Fatal(err)
+	}
+	f.set(t, "k", "next")
+	r := f.open(t, ",", fromTime(began))
+	c := r.record(t)
+	if len(c.Chunks) != 3 {
+		t.Fatalf("%v", c)
+	}
+	at := c.Chunks[0].Mutation.GetSetCell().GetTimestampMicros()
+	if at < began.UnixMicro() || at > f.Now().UnixMicro() {
+		t.Errorf("%v", c)
+	}
+	want := fmt.Sprintf("k: set a:0@%d=v, set a:1@%[1]d=v, set a:2@%[1]d=v", at)
+	if got := described(c); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	rows, err := read(t.Context(), f.data, &bigtablepb.ReadRowsRequest{TableName: tableT, RowsLimit: 1})
+	if stored := fmt.Sprintf("k a:0@%d=v a:1@%[1]d=v a:2@%[1]d=v a:q@1000=next", at); err != nil || !slices.Equal(rows, []string{stored}) {
+		t.Errorf("%q, %v, want %q", rows, err, stored)
+	}
+	if got := described(r.record(t)); got != "k: set a:q@1000=next" {
+		t.Errorf("the next record is %s", got)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -329,17 +330,56 @@ func TestTokensOfSeveralPlacesSurviveASplitBeforeTheyAreUsed(t *testing.T) {
 	equal(t, "right", got, []string{"x=9"})
 }
 
+// Change-stream cases: 20.
+func TestAMergeClosesBothParentsAndTheirTokensTogetherOpenOneStream(t *testing.T) {
+	f := startStreamed(t, "m")
+	left, right := f.open(t, ",m", fromTime(noon)), f.open(t, "m,", fromTime(noon))
+	f.set(t, "a", "1")
+	f.set(t, "x", "2")
+	left.values(t, 1)
+	right.values(t, 1)
+	if err := f.MergeTablets(tableT, []byte("m")); err != nil {
+		t.Fatal(err)
+	}
+	f.set(t, "a", "3")
+	f.set(t, "x", "4")
+	var tokens []*token
+	for i, r := range []*reading{left, right} {
+		c, before := r.closes(t)
+		equal(t, "successors", successors(c), []string{[]string{",m > ,", "m, > ,"}[i]})
+		equal(t, "before the close", before, nil)
+		refused(t, "one token", f.open(t, ",", fromTokens(c.ContinuationTokens...)).fails(t), codes.InvalidArgument, "must exactly cover")
+		tokens = append(tokens, c.ContinuationTokens...)
+	}
+	got, _ := f.open(t, ",", fromTokens(tokens...)).values(t, 2)
+	equal(t, "merged", got, []string{"a=3", "x=4"})
+}
+
 // Change-stream cases: 21.
 func TestAShiftGivesATokenForEachPart(t *testing.T) {
 	f := startStreamed(t, "b", "d")
 	left, right := f.open(t, ",b", fromTime(noon)), f.open(t, "b,d", fromTime(noon))
+	f.set(t, "a", "1")
+	f.set(t, "b", "2")
+	left.values(t, 1)
+	right.values(t, 1)
+	f.set(t, "c", "3")
 	if err := f.ShiftTablets(tableT, []byte("b"), []byte("c")); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := left.closes(t)
-	equal(t, "left", successors(c), []string{",b > ,c"})
-	c, _ = right.closes(t)
+	for i, key := range []string{"a", "b", "c"} {
+		f.set(t, key, fmt.Sprint(4+i))
+	}
+	a, before := left.closes(t)
+	equal(t, "left", successors(a), []string{",b > ,c"})
+	equal(t, "left, before the close", before, nil)
+	c, before := right.closes(t)
 	equal(t, "right", successors(c), []string{"b,c > ,c", "c,d > c,d"})
+	equal(t, "right, before the close", before, []string{"c=3"})
+	got, _ := f.open(t, ",c", fromTokens(a.ContinuationTokens[0], c.ContinuationTokens[0])).values(t, 2)
+	equal(t, "left, resumed", got, []string{"a=4", "b=5"})
+	got, _ = f.open(t, "c,d", fromTokens(c.ContinuationTokens[1])).values(t, 1)
+	equal(t, "right, resumed", got, []string{"c=6"})
 }
 
 // Change-stream cases: 19, 20, 21, 49. The change of tablets is then the first

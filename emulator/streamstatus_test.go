@@ -15,6 +15,7 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -295,11 +296,21 @@ func TestTheHeadersOfAStreamAreChecked(t *testing.T) {
 	f := startStreamed(t)
 	try := func(header, value string) error {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), header, value)
-		stream, err := f.data.GenerateInitialChangeStreamPartitions(ctx, &bigtablepb.GenerateInitialChangeStreamPartitionsRequest{TableName: tableT})
+		partitions, err := f.data.GenerateInitialChangeStreamPartitions(ctx, &bigtablepb.GenerateInitialChangeStreamPartitionsRequest{TableName: tableT})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = stream.Recv()
+		_, err = partitions.Recv()
+		req := &changeRequest{TableName: tableT, Partition: span(",").proto()}
+		fromTime(noon)(req)
+		beating(time.Millisecond)(req)
+		changes, err2 := f.data.ReadChangeStream(ctx, req)
+		if err2 != nil {
+			t.Fatal(err2)
+		}
+		if _, err2 = changes.Recv(); status.Convert(err2).String() != status.Convert(err).String() {
+			t.Errorf("%s: partitions end with %v, changes with %v", value, err, err2)
+		}
 		return err
 	}
 	encoded := url.QueryEscape(tableT)
