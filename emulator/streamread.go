@@ -96,10 +96,7 @@ func (r *changeReader) look() (turn, error) {
 	found := turn{settings: s, view: t.view(r.keyRange, r.floor, upTo, false), ended: r.part.ended, durable: r.e.appended()}
 	found.rest = found.view.upTo < upTo
 	found.now = max(r.e.clock.micros(), t.log.last)
-	found.watermark = found.now
-	if !s.LowWatermark.IsZero() {
-		found.watermark = s.LowWatermark.UnixMicro()
-	}
+	found.watermark = s.lowWatermark(found.now)
 	if !found.rest && !found.ended {
 		found.wake = r.part.waiter()
 	}
@@ -120,7 +117,7 @@ func (r *changeReader) serve(turn *turn, beat *time.Timer) (done bool, err error
 		select {
 		case <-beat.C:
 			r.due = true
-			err = r.beat(turn, r.at, beat)
+			err = r.beat(turn.settings.lowWatermark(r.at), beat)
 		default:
 		}
 		if err == nil {
@@ -136,7 +133,7 @@ func (r *changeReader) serve(turn *turn, beat *time.Timer) (done bool, err error
 	if !turn.rest && !turn.ended {
 		// Whatever comes later is committed at this time at the earliest.
 		r.advance(r.floor, turn.now)
-		return false, r.beat(turn, turn.watermark, beat)
+		return false, r.beat(turn.watermark, beat)
 	}
 	return false, nil
 }
@@ -162,15 +159,12 @@ func (r *changeReader) wait(ctx context.Context, turn *turn, moved <-chan struct
 }
 
 // beat sends a heartbeat if one is due.
-func (r *changeReader) beat(turn *turn, watermark int64, timer *time.Timer) error {
+func (r *changeReader) beat(watermark int64, timer *time.Timer) error {
 	if !r.due {
 		return nil
 	}
 	r.due = false
 	timer.Reset(r.heartbeat)
-	if !turn.settings.LowWatermark.IsZero() {
-		watermark = turn.settings.LowWatermark.UnixMicro()
-	}
 	return r.out.send(&bigtablepb.ReadChangeStreamResponse{StreamRecord: &bigtablepb.ReadChangeStreamResponse_Heartbeat_{
 		Heartbeat: &bigtablepb.ReadChangeStreamResponse_Heartbeat{
 			ContinuationToken:     &bigtablepb.StreamContinuationToken{Partition: partitionProto(r.keyRange), Token: encodeToken(r.binding, &r.place)},
@@ -186,13 +180,9 @@ func (r *changeReader) sendChange(c *change, s StreamSettings) error {
 	if err := proto.Unmarshal(c.encoded, entry); err != nil {
 		return status.Errorf(codes.Internal, "the change log holds a damaged message: %v", err)
 	}
-	watermark := c.commit
-	if !s.LowWatermark.IsZero() {
-		watermark = s.LowWatermark.UnixMicro()
-	}
 	p := recordPacker{limit: s.ChunkBytes, send: func(m *bigtablepb.ReadChangeStreamResponse_DataChange) error {
 		if m.Done {
-			m.Token, m.EstimatedLowWatermark = encodeToken(r.binding, &r.place), microsProto(watermark)
+			m.Token, m.EstimatedLowWatermark = encodeToken(r.binding, &r.place), microsProto(s.lowWatermark(c.commit))
 		}
 		return r.out.send(&bigtablepb.ReadChangeStreamResponse{StreamRecord: &bigtablepb.ReadChangeStreamResponse_DataChange_{DataChange: m}})
 	}}

@@ -61,6 +61,15 @@ func (s StreamSettings) orDefaults() StreamSettings {
 	return s
 }
 
+// lowWatermark is the low watermark to send, in microseconds, if it would be
+// watermark without the settings.
+func (s StreamSettings) lowWatermark(watermark int64) int64 {
+	if s.LowWatermark.IsZero() {
+		return watermark
+	}
+	return s.LowWatermark.UnixMicro()
+}
+
 // Stream returns the settings of the change stream of a table, which is named
 // in full, as they were set.
 func (e *Emulator) Stream(table string) (StreamSettings, error) {
