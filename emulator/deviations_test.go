@@ -223,9 +223,6 @@ func bytesValue(b string) *bigtablepb.Value {
 func deviations() []deviation {
 	v := []byte("v")
 	cell := setCell("a", "q", 1000, v)
-	deleteFamily := func(name string) *bigtablepb.Mutation {
-		return &bigtablepb.Mutation{Mutation: &bigtablepb.Mutation_DeleteFromFamily_{DeleteFromFamily: &bigtablepb.Mutation_DeleteFromFamily{FamilyName: name}}}
-	}
 	all := func(ctx context.Context, s *side) string { return s.read(ctx, &bigtablepb.ReadRowsRequest{}) }
 	only := "1 rows: row a:q@1000=v"
 	return []deviation{
@@ -233,7 +230,7 @@ func deviations() []deviation {
 		{"family-entry", "entry OK, entry INTERNAL", "entry NOT_FOUND, entry NOT_FOUND", func(ctx context.Context, s *side) string {
 			return s.mutateRows(ctx, entry("k", cell), entry("l", setCell("x", "q", 0, v)))
 		}},
-		{"family-delete", "OK", "NOT_FOUND", func(ctx context.Context, s *side) string { return s.mutateRow(ctx, "k", deleteFamily("x")) }},
+		{"family-delete", "OK", "NOT_FOUND", func(ctx context.Context, s *side) string { return s.mutateRow(ctx, "k", clearFamily("x")) }},
 		{"family-increment", "UNKNOWN", "NOT_FOUND", func(ctx context.Context, s *side) string { return s.rmw(ctx, "k", increase("x", "q")) }},
 		{"family-other-branch", "matched=true", "NOT_FOUND", func(ctx context.Context, s *side) string {
 			return s.check(ctx, "row", nil, []*bigtablepb.Mutation{cell}, []*bigtablepb.Mutation{setCell("x", "q", 0, v)})

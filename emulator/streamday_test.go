@@ -149,7 +149,7 @@ func (d *streamDay) fresh(t *testing.T) int64 {
 	if _, err := d.f.CollectGarbage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return heapBytes()
+	return int64(heap())
 }
 
 // A day of changes is retained, and no more: memory does not grow after a day,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -405,21 +404,13 @@ func TestASlowReaderCostsBoundedMemory(t *testing.T) {
 	for range 300 { // 30 MB
 		f.set(t, "k", strings.Repeat("v", 100_000))
 	}
-	before := heapBytes()
+	before := heap()
 	for range 20 {
 		f.open(t, ",", fromTime(noon)).values(t, 1)
 	}
-	if grown := heapBytes() - before; grown > 150<<20 {
+	if grown := int64(heap() - before); grown > 150<<20 {
 		t.Errorf("20 slow readers of 30 MB take %d MiB", grown>>20)
 	}
-}
-
-func heapBytes() int64 {
-	runtime.GC() // twice: what pools hold survives the first
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // Change-stream cases: 48.
