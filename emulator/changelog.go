@@ -187,7 +187,7 @@ func (l *changeLog) end(p *logPart, keys keyRange) {
 }
 
 // keep appends a change of a row to the log if there is a change stream, and
-// now and then forgets what is past retention.
+// now and then forgets changes that are past retention.
 func (t *table) keep(c *change) {
 	l := &t.log
 	if l.retention == 0 {
@@ -200,7 +200,7 @@ func (t *table) keep(c *change) {
 	}
 }
 
-// forget is trim for who does not hold t.mu.
+// forget is trim for a caller that does not hold t.mu.
 func (t *table) forget(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

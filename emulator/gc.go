@@ -28,8 +28,9 @@ func (e *Emulator) CollectGarbage(ctx context.Context) (rows int, err error) {
 	return rows, nil
 }
 
-// collectTable also lets the change log forget what is past retention. It works on a snapshot and looks again at each row that has
-// garbage in it, so that it does not hold up writers.
+// collectTable works on a snapshot and looks again at each row that has garbage
+// in it, so that it does not hold up writers. It also lets the change log forget
+// changes that are past retention.
 func (e *Emulator) collectTable(ctx context.Context, name string) (changed int, err error) {
 	t, err := e.table(name)
 	if err != nil {

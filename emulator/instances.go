@@ -11,11 +11,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// zone is where clusters say that they are.
+// zone is the location that clusters name.
 const zone = "emulator-a"
 
-// GetInstance describes an instance. Instances need not be created, so every
-// one exists that a name can name.
+// GetInstance describes an instance. Instances need not be created: there is
+// one of every valid name.
 func (a *instanceAdmin) GetInstance(_ context.Context, req *adminpb.GetInstanceRequest) (*adminpb.Instance, error) {
 	if err := checkName(instanceName, "name", req.GetName()); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (a *instanceAdmin) GetCluster(_ context.Context, req *adminpb.GetClusterReq
 	return nil, status.Errorf(codes.NotFound, "Cluster not found: %s", req.Name)
 }
 
-// ListClusters lists the cluster of an instance or, where the instance is "-",
+// ListClusters lists the cluster of an instance or, if the instance is "-",
 // those of all instances that ListInstances lists.
 func (a *instanceAdmin) ListClusters(_ context.Context, req *adminpb.ListClustersRequest) (*adminpb.ListClustersResponse, error) {
 	if err := checkName(instanceName, "parent", req.GetParent()); err != nil {

@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pageToken stands for the page behind a table. It carries a checksum, so that
-// a token that this emulator did not give out is noticed.
+// pageToken stands for the page that begins after a table. It carries a
+// checksum, by which tableOfPageToken notices a token that no answer gave.
 func pageToken(table string) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32([]byte(table), crc32.ChecksumIEEE([]byte(table))))
 }
 
-// tableOfPageToken is the table of an instance that a token stands behind, none
-// for no token.
+// tableOfPageToken is the table of an instance after which a token's page
+// begins, "" if there is no token.
 func tableOfPageToken(instance, token string) (string, error) {
 	if token == "" {
 		return "", nil

@@ -23,7 +23,7 @@ const (
 	recordSchema              // a table's schema is replaced
 	recordProfiles            // an instance's app profiles are replaced
 	recordRows                // rows as they are
-	recordLog                 // a change that the log retains, applied already, behind its position
+	recordLog                 // the position of a change that the log retains, then the change; it has been applied
 	recordTokens              // idempotency tokens in use
 	recordFormat              // first in a snapshot: the version of all this
 )

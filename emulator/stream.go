@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// defaultHeartbeat is the time between heartbeats unless the request says it
+// defaultHeartbeat is the time between heartbeats unless the request sets it
 // (bigtable.proto, ReadChangeStreamRequest).
 const defaultHeartbeat = 5 * time.Second
 
@@ -114,8 +114,8 @@ func (t *table) partitions() ([]keyRange, error) {
 	return out, nil
 }
 
-// checkStream checks, for who holds t.mu, that the change stream is on and
-// has been since a turning on.
+// checkStream checks that the change stream is on, and still is the one of a
+// generation. The caller holds t.mu.
 func (t *table) checkStream(generation uint64) error {
 	if t.dropped {
 		return tableNotFound(t.name)

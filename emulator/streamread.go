@@ -26,18 +26,19 @@ type changeReader struct {
 	ends       bool
 	endTime    int64 // microseconds, inclusive
 	heartbeat  time.Duration
-	due        bool // a heartbeat is
+	due        bool // a heartbeat is due
 	out        streamSender
 }
 
-// turn is what a reader finds each time it looks.
+// turn is one look of a reader at the log: the changes that are next, and the
+// state of the stream behind them.
 type turn struct {
 	settings  StreamSettings
 	view      logView
-	rest      bool            // more changes are there than the view has
+	rest      bool            // there are more changes than the view has
 	ended     bool            // the tablet has ended
 	now       int64           // nothing will be committed at an earlier time
-	watermark int64           // once the view has been served, and nothing rests
+	watermark int64           // once the view has been served, unless there are more changes
 	wake      <-chan struct{} // closed when there is something new
 	durable   int64           // the journal position of all that was seen
 }
@@ -194,8 +195,9 @@ func (r *changeReader) closeDone() error {
 	return r.sendClose(&bigtablepb.ReadChangeStreamResponse_CloseStream{Status: &statuspb.Status{}})
 }
 
-// closeMoved ends a stream whose partition is none any more: it has a token
-// for each part of it that lies in one of the tablets there are now.
+// closeMoved ends a stream whose partition is not the keys of one tablet, or no
+// longer. The close has a token for each part of the partition that lies in one
+// of the tablets there are now.
 func (r *changeReader) closeMoved() error {
 	tokens, opened, settings, durable := r.successors()
 	if err := r.e.durable(durable); err != nil {

@@ -58,8 +58,8 @@ func (p *recordPacker) mutation(m *bigtablepb.Mutation) error {
 	return nil
 }
 
-// cut sends a cell in parts: the first has all but the rest of the value, the
-// others only some of that.
+// cut sends a cell in parts. The first has all of the cell but the rest of its
+// value; each of the others has a piece of that and nothing else.
 func (p *recordPacker) cut(m *bigtablepb.Mutation, set *bigtablepb.Mutation_SetCell) error {
 	value := set.Value
 	for offset := 0; offset < len(value); {

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// StreamSettings are how a table's change stream behaves where the service may
-// behave in several ways. The zero value is the usual way. They are not kept
-// in a DataDir.
+// StreamSettings choose the behaviour of a table's change stream in points in
+// which the service's varies or is not known. The zero value chooses the usual
+// one. They are not kept in a DataDir.
 type StreamSettings struct {
 	// ChunkBytes is about how many bytes of mutations one message carries; a
 	// longer record, and a longer cell value, comes in several. 0 is 1 MiB.
@@ -38,8 +38,8 @@ type StreamSettings struct {
 	// of a token that resumes a part of it, as the service once did.
 	WideTokens bool
 
-	// Codes of refusals of which the service's are not known. 0 (OK) is the
-	// usual one.
+	// The codes of refusals for which the service's code is not known. 0 (OK)
+	// stands for the usual code, which follows the colon.
 	Disabled     codes.Code // no change stream: FAILED_PRECONDITION
 	MultiCluster codes.Code // the app profile does not route to one cluster: FAILED_PRECONDITION
 	BadStart     codes.Code // start time in the future, or from before the stream: INVALID_ARGUMENT

@@ -10,8 +10,9 @@ import (
 	"slices"
 )
 
-// place is where a reader of a partition is: it has been served all of its
-// changes below a position, and those of some keys up to a later one.
+// place is the progress of a reader of a partition: it has been served all of
+// the partition's changes below a position, and those of some keys up to a later
+// one.
 type place struct {
 	floor uint64
 	ahead []aheadRange // in the order of keys, none below or at the floor
@@ -82,7 +83,8 @@ func join(parts []placed) place {
 	return out
 }
 
-// stretch adds keys that are ahead, at the end, unless they are not.
+// stretch adds, at the end, a range that has been served up to a position. It
+// adds nothing if the range has no keys, which some says, or is not ahead.
 func (p *place) stretch(r keyRange, position uint64, some bool) {
 	if !some || position <= p.floor {
 		return

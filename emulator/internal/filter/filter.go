@@ -16,8 +16,8 @@ type Out struct {
 	Strip bool   // the value is replaced by an empty one
 }
 
-// Size is what cells that passed count of their row's key, in bytes, as a
-// store.Row counts its cells. A value that was stripped counts nothing.
+// Size is the bytes of a row's key and of its cells that passed, counted as the
+// size of a store.Row is. A value that was stripped counts nothing.
 func Size(key string, out []Out) int64 {
 	size := int64(len(key))
 	for i := range out {
@@ -106,7 +106,7 @@ type interleave []node
 func (n interleave) apply(x *run, in []Out) []Out {
 	var out []Out
 	for _, sub := range n {
-		if s, ok := sub.(span); ok { // which changes nothing of in
+		if s, ok := sub.(span); ok { // a span changes nothing of in
 			out = append(out, s.of(in)...)
 			continue
 		}

@@ -19,8 +19,8 @@ func compileRegex(field string, pattern []byte) (*matcher, error) {
 	if lit, ok := literal(pattern); ok {
 		return &matcher{exact: true, literal: lit}, nil
 	}
-	// Alone first: what is wrong by itself, as "a)|(b" is, must not become right
-	// between the parentheses of a full match.
+	// The pattern is compiled alone first: "a)|(b", which is wrong by itself, must
+	// not become right between the parentheses of a full match.
 	if _, err := regexp.Compile(latin1Pattern(pattern)); err != nil {
 		return nil, refuse("Error in field '%s' : %v", field, err)
 	}

@@ -108,8 +108,8 @@ func openSegment(path string) (*os.File, int64, error) {
 }
 
 // loadSegments loads segments in order. Only the last may end in a torn
-// record, which is cut off. The first has a snapshot or not; one that has was
-// there, with its magic, before that.
+// record, which is cut off. snapshot says whether the first one follows a
+// snapshot: then it was there, with its magic, before the snapshot.
 func (j *Journal) loadSegments(segments []uint64, snapshot bool, load func([]byte) error) error {
 	for i, n := range segments {
 		path := j.path(segmentPrefix, n)
@@ -124,7 +124,7 @@ func (j *Journal) loadSegments(segments []uint64, snapshot bool, load func([]byt
 	return nil
 }
 
-// cut cuts off what is behind the good bytes of a segment.
+// cut cuts a segment off behind its good bytes.
 func (j *Journal) cut(path string, good int64) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -60,7 +60,8 @@ func Open(dir string, fsync bool, load func(record []byte) error) (*Journal, err
 	return j, nil
 }
 
-// Torn is what Open cut off the end of a file: nothing where Bytes is 0.
+// Torn describes the bytes that Open cut off the end of a file. There are none if
+// Bytes is 0.
 type Torn struct {
 	File      string
 	At, Bytes int64
