@@ -43,19 +43,20 @@ type lane struct {
 // apply settles rows. An error means that something is not known to be applied.
 func (a *applying) apply(ctx context.Context, rows []*mapping.Row) error {
 	lanes := lanesOf(rows)
+	heads := make([]head, 0, len(lanes))
 	for {
-		round := newRound(len(lanes))
+		heads = heads[:0]
 		left := lanes[:0]
 		for _, l := range lanes {
-			if head := a.head(l); len(head) > 0 {
-				round.add(l, head)
+			if next := a.next(l); len(next) > 0 {
+				heads = append(heads, newHead(l, next))
 				left = append(left, l)
 			}
 		}
 		if lanes = left; len(lanes) == 0 {
 			return nil
 		}
-		if err := a.send(ctx, round); err != nil {
+		if err := a.send(ctx, heads); err != nil {
 			return err
 		}
 	}
@@ -74,20 +75,17 @@ func lanesOf(rows []*mapping.Row) []*lane {
 		at = make(map[key]*lane, len(rows))
 	}
 	for i, r := range rows {
-		var k key
+		l := &all[i]
 		if at != nil {
-			k = key{r.Table, string(r.Entry.RowKey)}
-			if l := at[k]; l != nil {
-				l.segments[0] = append(l.segments[0], r)
+			k := key{r.Table, string(r.Entry.RowKey)}
+			if before := at[k]; before != nil {
+				before.segments[0] = append(before.segments[0], r)
 				continue
 			}
-		}
-		l := &all[i]
-		l.segments = segments[i : i+1 : i+1]
-		l.segments[0] = rows[i : i+1 : i+1]
-		if at != nil {
 			at[k] = l
 		}
+		l.segments = segments[i : i+1 : i+1]
+		l.segments[0] = rows[i : i+1 : i+1]
 		lanes = append(lanes, l)
 	}
 	return lanes
@@ -97,9 +95,9 @@ func lanesOf(rows []*mapping.Row) []*lane {
 // last nothing is known.
 func mayFollow(r *mapping.Row) bool { return r.Follows || r.Entry.Idempotency != nil }
 
-// head returns the rows of the lane that go next, together. Contributions that are applied
+// next returns the rows of the lane that go next, together. Contributions that are applied
 // already are passed over.
-func (a *applying) head(l *lane) []*mapping.Row {
+func (a *applying) next(l *lane) []*mapping.Row {
 	for len(l.segments) > 0 {
 		s := l.segments[0]
 		for len(s) > 0 && a.isCounted(s[0]) {
@@ -144,41 +142,51 @@ func (a *applying) together(rows []*mapping.Row) int {
 	return len(rows)
 }
 
-// round is what is sent at once: some rows of each lane.
-type round struct {
-	lanes   []*lane
-	heads   [][]*mapping.Row
-	entries []writer.Entry
-	first   []int // of each lane, its first entry
+// head is the rows that go next of one lane. packed says that they are one entry; otherwise
+// each is an entry of its own.
+type head struct {
+	lane   *lane
+	rows   []*mapping.Row
+	packed bool
 }
 
-func newRound(lanes int) *round {
-	return &round{lanes: make([]*lane, 0, lanes), heads: make([][]*mapping.Row, 0, lanes), entries: make([]writer.Entry, 0, lanes), first: make([]int, 0, lanes)}
+func newHead(l *lane, rows []*mapping.Row) head {
+	return head{lane: l, rows: rows, packed: len(rows) > 1 && packable(rows[0])}
 }
 
-func (r *round) add(l *lane, head []*mapping.Row) {
-	r.lanes, r.heads, r.first = append(r.lanes, l), append(r.heads, head), append(r.first, len(r.entries))
-	if len(head) > 1 && packable(head[0]) {
-		r.entries = append(r.entries, packed(head))
-		return
+// entries is how many entries the rows make.
+func (h *head) entries() int {
+	if h.packed {
+		return 1
 	}
-	for _, row := range head {
-		r.entries = append(r.entries, writer.Entry{Table: row.Table, Row: row.Entry, Unless: row.Unless, Unordered: len(head) > 1})
-	}
+	return len(h.rows)
 }
 
-// send sends a round and takes what is settled out of its lanes.
-func (a *applying) send(ctx context.Context, r *round) error {
-	outcomes := a.writer.Apply(ctx, r.entries)
+// appendTo appends the entries of the rows.
+func (h *head) appendTo(entries []writer.Entry) []writer.Entry {
+	if h.packed {
+		return append(entries, packed(h.rows))
+	}
+	for _, row := range h.rows {
+		entries = append(entries, writer.Entry{Table: row.Table, Row: row.Entry, Unless: row.Unless, Unordered: len(h.rows) > 1})
+	}
+	return entries
+}
+
+// send sends the heads of all lanes at once and takes what is settled out of their lanes.
+func (a *applying) send(ctx context.Context, heads []head) error {
+	entries := make([]writer.Entry, 0, len(heads))
+	for i := range heads {
+		entries = heads[i].appendTo(entries)
+	}
+	outcomes := a.writer.Apply(ctx, entries)
 	unknown := 0
 	var first error
-	for i, l := range r.lanes {
-		head := r.heads[i]
-		n := len(head)
-		if n > 1 && packable(head[0]) {
-			n = 1
-		}
-		for _, err := range outcomes[r.first[i] : r.first[i]+n] {
+	for i := range heads {
+		n := heads[i].entries()
+		own := outcomes[:n]
+		outcomes = outcomes[n:]
+		for _, err := range own {
 			if !settles(err) {
 				if unknown++; first == nil {
 					first = err
@@ -186,13 +194,13 @@ func (a *applying) send(ctx context.Context, r *round) error {
 			}
 		}
 		if first == nil {
-			a.settle(l, head, outcomes[r.first[i]:r.first[i]+n])
+			a.settle(&heads[i], own)
 		}
 	}
 	if first == nil {
 		return nil
 	}
-	err := fmt.Errorf("applying %d rows, %d not known to be applied: %w", len(r.entries), unknown, first)
+	err := fmt.Errorf("applying %d rows, %d not known to be applied: %w", len(entries), unknown, first)
 	if errors.Is(first, writer.ErrNotAdmitted) {
 		err = errors.Join(push.ErrOverloaded, err)
 	}
@@ -209,33 +217,28 @@ func settles(err error) bool {
 	return errors.As(err, &verdict) || errors.As(err, &present)
 }
 
-// settle takes head, with these outcomes, out of its lane, or puts back in pieces what is
-// to be sent again.
-func (a *applying) settle(l *lane, head []*mapping.Row, outcomes []error) {
-	rest := l.segments[0][len(head):]
-	l.segments = l.segments[1:]
-	if len(rest) > 0 {
-		l.before(rest)
-	}
-	if len(outcomes) == len(head) {
-		for i := len(head) - 1; i >= 0; i-- { // what is put back stands in order
-			a.settleRow(l, head[i], outcomes[i])
+// settle takes a head with these outcomes out of its lane, and puts back in pieces the rows
+// that are to be sent again.
+func (a *applying) settle(h *head, outcomes []error) {
+	l, rows := h.lane, h.rows
+	l.segments[0] = l.segments[0][len(rows):]
+	if !h.packed {
+		for i, r := range slices.Backward(rows) { // the last first: each is put before all others
+			a.settleRow(l, r, outcomes[i])
 		}
 		return
 	}
 	var present *writer.Present
 	switch {
 	case outcomes[0] == nil:
-		for _, r := range head {
+		for _, r := range rows {
 			a.isApplied(r)
 		}
 	case errors.As(outcomes[0], &present):
-		if left := a.without(head, present.Qualifiers); len(left) > 0 {
-			l.before(left)
-		}
+		l.before(a.without(rows, present.Qualifiers))
 	default: // rejected together
-		l.before(head[len(head)/2:])
-		l.before(head[:len(head)/2])
+		l.before(rows[len(rows)/2:])
+		l.before(rows[:len(rows)/2])
 	}
 }
 
