@@ -187,7 +187,7 @@ func (a *applying) send(ctx context.Context, heads []head) error {
 		own := outcomes[:n]
 		outcomes = outcomes[n:]
 		for _, err := range own {
-			if !settles(err) {
+			if !writer.Settled(err) {
 				if unknown++; first == nil {
 					first = err
 				}
@@ -205,16 +205,6 @@ func (a *applying) send(ctx context.Context, heads []head) error {
 		err = errors.Join(push.ErrOverloaded, err)
 	}
 	return err
-}
-
-// settles reports whether an outcome says what has become of an entry.
-func settles(err error) bool {
-	if err == nil {
-		return true
-	}
-	var verdict *retry.Rejected
-	var present *writer.Present
-	return errors.As(err, &verdict) || errors.As(err, &present)
 }
 
 // settle takes a head with these outcomes out of its lane, and puts back in pieces the rows

@@ -146,8 +146,7 @@ func (w *Writer) end(it *item, err error) {
 		for next != nil && next.ended {
 			next = next.next
 		}
-		settled := err == nil || isRejected(err) || isPresent(err)
-		if next != nil && settled {
+		if next != nil && Settled(err) {
 			w.succeed(it, next)
 			next = nil
 		} else {
@@ -200,6 +199,10 @@ func (w *Writer) countDown(it *item) {
 		}
 	}
 }
+
+// Settled reports whether an outcome says what has become of its entry: it is applied, it
+// is rejected, or it is kept out by what its condition has yielded.
+func Settled(err error) bool { return err == nil || isRejected(err) || isPresent(err) }
 
 func isPresent(err error) bool {
 	var p *Present
