@@ -175,8 +175,8 @@ func (s *Session) table(m *mapping) (pipeline.TableRef, error) {
 	if err != nil {
 		return m.ref, err
 	}
-	if !m.src.Table.IDMatches.MatchString(id.(string)) {
-		return m.ref, at(m.idFrom, errors.New("the computed table id does not match idMatches"))
+	if err := checkID(m.src.Table, id.(string)); err != nil {
+		return m.ref, at(m.idFrom, err)
 	}
 	ref := m.ref
 	ref.Table = id.(string)

@@ -3,6 +3,7 @@ package mapping
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
@@ -87,18 +88,7 @@ func (c *compiler) keyFits(p *expr.Program, e cell.Encoding) {
 
 // dedupeFits refuses a dedupeId that no record can have.
 func (c *compiler) dedupeFits(p *expr.Program) {
-	c.fits(p, func(v any) error {
-		switch v := v.(type) {
-		case string:
-			if v == "" {
-				return errors.New("an empty dedupeId: two different records would count as one")
-			}
-		case int64, uint64:
-		default:
-			return &inputError{fmt.Sprintf("a dedupeId is text or an integer, not %s: convert with string(…)", cell.TypeName(v))}
-		}
-		return nil
-	})
+	c.fits(p, func(v any) error { _, err := identifier(v); return err })
 }
 
 // timeFits refuses a constant time that no cell can have.
@@ -116,11 +106,36 @@ func (c *compiler) timeFits(p *expr.Program) {
 // tableFits refuses a constant table id that idMatches does not take.
 func (c *compiler) tableFits(p *expr.Program, t *pipeline.Table) {
 	c.fits(p, func(v any) error {
-		if id, ok := v.(string); ok && t.IDMatches != nil && !t.IDMatches.MatchString(id) {
-			return errors.New("the computed table id does not match idMatches")
+		id, ok := v.(string)
+		if !ok || t.IDMatches == nil {
+			return nil // Compile or Parse has refused it
 		}
-		return nil
+		return checkID(t, id)
 	})
+}
+
+// checkID refuses a computed table id that the file does not allow.
+func checkID(t *pipeline.Table, id string) error {
+	if t.IDMatches.MatchString(id) {
+		return nil
+	}
+	return errors.New("the computed table id does not match idMatches")
+}
+
+// identifier returns a dedupeId as text.
+func identifier(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		if v == "" {
+			return "", errors.New("an empty dedupeId: two different records would count as one")
+		}
+		return v, nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	case uint64:
+		return strconv.FormatUint(v, 10), nil
+	}
+	return "", &inputError{fmt.Sprintf("a dedupeId is text or an integer, not %s: convert with string(…)", cell.TypeName(v))}
 }
 
 // addend returns what add takes.

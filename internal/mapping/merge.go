@@ -3,7 +3,6 @@ package mapping
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"strconv"
 	"time"
 
@@ -47,19 +46,9 @@ func (s *Session) dedupeID(i int, m *mapping) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var id string
-	switch v := v.(type) {
-	case string:
-		id = v
-	case int64:
-		id = strconv.FormatInt(v, 10)
-	case uint64:
-		id = strconv.FormatUint(v, 10)
-	default:
-		return "", at(m.dedupeID, errors.New("a dedupeId is text or an integer: convert with string(…)"))
-	}
-	if id == "" {
-		return "", at(m.dedupeID, errors.New("an empty dedupeId: two different records would count as one"))
+	id, err := identifier(v)
+	if err != nil {
+		return "", at(m.dedupeID, err)
 	}
 	return id, nil
 }
