@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
@@ -176,7 +175,6 @@ func (r *Row) of(from, to int) *Row {
 	for i := range out.Parts {
 		out.Parts[i].End -= start
 	}
-	out.bytes = proto.Size(out.Entry)
 	return out
 }
 
