@@ -2,7 +2,11 @@ package push
 
 import (
 	"errors"
+	"slices"
 )
+
+// required are the attributes that every CloudEvent has.
+var required = []string{"id", "source", "specversion", "type"}
 
 // structured reads a CloudEvent in structured mode whose data is an envelope.
 type structured struct {
@@ -26,7 +30,7 @@ func parseStructured(body []byte, m *Message) error {
 	if err := s.scan.end(); err != nil {
 		return err
 	}
-	for _, name := range []string{"id", "source", "specversion", "type"} {
+	for _, name := range required {
 		if !s.given[name] || s.empty {
 			return errors.New("CloudEvent attributes are not valid in version 1.0: id, source, specversion and type must be there, as text")
 		}
@@ -37,27 +41,23 @@ func parseStructured(body []byte, m *Message) error {
 // member reads one member of the event.
 func (s *structured) member(member []byte) error {
 	name := string(member)
-	switch name { // others are not kept
-	case "data", "id", "source", "specversion", "type":
-		if s.given[name] {
-			return s.scan.fail("an attribute of the CloudEvent stands twice")
-		}
-		s.given[name] = true
+	if name != "data" && !slices.Contains(required, name) {
+		return s.scan.skip(0)
 	}
-	switch name {
-	case "data":
-		if !s.scan.at('{') {
-			return errUnknownShape
-		}
+	if s.given[name] {
+		return s.scan.fail("an attribute of the CloudEvent stands twice")
+	}
+	s.given[name] = true
+	switch {
+	case name == "data" && !s.scan.at('{'):
+		return errUnknownShape
+	case name == "data":
 		return s.scan.object(s.outer)
-	case "id", "source", "specversion", "type":
-		if !s.scan.at('"') {
-			s.empty = true
-			return s.scan.skip(0)
-		}
-		text, err := s.scan.str()
-		s.empty = s.empty || len(text) == 0 || name == "specversion" && string(text) != "1.0"
-		return err
+	case !s.scan.at('"'):
+		s.empty = true
+		return s.scan.skip(0)
 	}
-	return s.scan.skip(0)
+	text, err := s.scan.str()
+	s.empty = s.empty || len(text) == 0 || name == "specversion" && string(text) != "1.0"
+	return err
 }
