@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,7 +72,7 @@ func attributes(h http.Header) (map[string]string, error) {
 		if len(values) == 0 || isTransport(name) {
 			continue
 		}
-		if !same(values) {
+		if slices.ContainsFunc(values, func(v string) bool { return v != values[0] }) {
 			return nil, errors.New("two attributes with different values have names that differ in case only, or not at all")
 		}
 		if attrs == nil {
@@ -80,15 +81,6 @@ func attributes(h http.Header) (map[string]string, error) {
 		attrs[strings.ToLower(name)] = values[0]
 	}
 	return attrs, nil
-}
-
-func same(values []string) bool {
-	for _, v := range values[1:] {
-		if v != values[0] {
-			return false
-		}
-	}
-	return true
 }
 
 // isTransport reports whether a header is written by Pub/Sub, by the proxies on

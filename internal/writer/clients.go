@@ -176,12 +176,9 @@ func (c *client) release(w *Writer, conn *connection) {
 	if conn.calls--; conn.calls > 0 {
 		return
 	}
-	for i, other := range c.retired {
-		if other == conn {
-			c.retired = slices.Delete(c.retired, i, i+1)
-			c.close(w, conn)
-			return
-		}
+	if i := slices.Index(c.retired, conn); i >= 0 {
+		c.retired = slices.Delete(c.retired, i, i+1)
+		c.close(w, conn)
 	}
 }
 

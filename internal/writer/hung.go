@@ -56,11 +56,8 @@ func (t *table) launch(c *call, now time.Time) {
 // landed ends what launch began.
 func (t *table) landed(c *call, now time.Time) {
 	c.cancel()
-	for i, other := range t.inFlight {
-		if other == c {
-			t.inFlight = append(t.inFlight[:i], t.inFlight[i+1:]...)
-			break
-		}
+	if i := slices.Index(t.inFlight, c); i >= 0 {
+		t.inFlight = slices.Delete(t.inFlight, i, i+1)
 	}
 	if c.heard() {
 		t.heard = now
