@@ -71,13 +71,11 @@ func (f *function) giveUp(ctx context.Context, d *delivery, failures []failure) 
 		case policy == pipeline.PolicyDeadLetter && x.lost:
 			d.refused.add(fmt.Errorf("cannot be kept as a dead letter: %w", x.reason))
 		case policy == pipeline.PolicyDeadLetter:
-			if d.post.tooMany { // the message is the letter, and is checked as one
-				d.post.add(x.letter)
-				continue
-			}
-			if err := x.letter.Check(); err != nil {
-				d.refused.add(fmt.Errorf("%w: it cannot be kept as a dead letter, for %w", x.reason, err))
-				continue
+			if !d.post.tooMany { // else the message is the letter, and is checked as one
+				if err := x.letter.Check(); err != nil {
+					d.refused.add(fmt.Errorf("%w: it cannot be kept as a dead letter, for %w", x.reason, err))
+					continue
+				}
 			}
 			d.post.add(x.letter)
 		}

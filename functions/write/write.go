@@ -192,7 +192,6 @@ func (f *function) steps(ctx context.Context, d *delivery, do func(*mapping.Resu
 
 // mapStep maps the records at hand and lets go of them.
 func (f *function) mapStep(ctx context.Context, d *delivery, do func(*mapping.Result) error) error {
-	var size int64
 	for at := 0; at < len(d.step); {
 		result, err := d.session.Map(ctx, d.step[at:])
 		if err != nil {
@@ -201,10 +200,11 @@ func (f *function) mapStep(ctx context.Context, d *delivery, do func(*mapping.Re
 		if err := do(result); err != nil {
 			return err
 		}
-		for i := range result.Records {
-			size += d.step[at+i].Size
-		}
 		at += result.Records
+	}
+	var size int64
+	for i := range d.step {
+		size += d.step[i].Size
 	}
 	d.before += len(d.step)
 	clear(d.step)

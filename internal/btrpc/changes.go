@@ -60,10 +60,7 @@ func (s *ChangeStream) Recv() (*bigtablepb.ReadChangeStreamResponse, error) { re
 
 // Cookies are those to hand to the next attempt, once Recv has returned an error.
 func (s *ChangeStream) Cookies() metadata.MD {
-	header, err := s.stream.Header()
-	if err != nil {
-		header = nil
-	}
+	header, _ := s.stream.Header() // empty where there is none
 	return cookiesOf(header, s.stream.Trailer())
 }
 

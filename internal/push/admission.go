@@ -374,10 +374,8 @@ func (a *admission) relieve(e *list.Element) {
 	}
 	a.serve()
 	missing := a.missing()
-	for e := a.requests.Front(); e != nil && missing > 0; e = e.Next() {
-		if e != a.requests.Front() {
-			missing -= e.Value.(*Reservation).giveWay(now)
-		}
+	for e := a.requests.Front().Next(); e != nil && missing > 0; e = e.Next() {
+		missing -= e.Value.(*Reservation).giveWay(now)
 	}
 	if missing > 0 { // the oldest is the last to give way
 		a.requests.Front().Value.(*Reservation).giveWay(now)

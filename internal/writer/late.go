@@ -71,9 +71,6 @@ func (l *lateRows) add(it *item, until time.Time) {
 // would undo it; zero: it may be sent.
 func (l *lateRows) wait(row *bigtablepb.MutateRowsRequest_Entry, now time.Time) time.Time {
 	var until time.Time
-	if len(l.rows) == 0 {
-		return until
-	}
 	l.forget(now)
 	for _, e := range l.rows[string(row.GetRowKey())] {
 		if e.until.After(until) && l.conflict(e, row) {
@@ -101,9 +98,7 @@ func (l *lateRows) conflict(e lateEntry, row *bigtablepb.MutateRowsRequest_Entry
 
 // empty reports whether nothing can be applied late.
 func (l *lateRows) empty(now time.Time) bool {
-	if len(l.rows) > 0 {
-		l.forget(now)
-	}
+	l.forget(now)
 	return len(l.rows) == 0
 }
 
