@@ -21,21 +21,21 @@ type rejectedRow struct {
 
 // applying applies rows and guarantees that each is settled once: applied, rejected by the
 // service alone, or needless because its contribution was applied before. The rows of one
-// key go in their order, as many in a request as may go together; what is rejected together
-// is taken apart until the guilty row or record stands alone.
+// key go in their order, as many in a request as may go together; rows that are rejected
+// together are taken apart until the guilty row or record stands alone.
 type applying struct {
 	writer   Applier
-	maxBytes int // of what goes together; a larger row goes alone
-	// counted are the tokens of contributions that are applied, of those that more than
-	// one record of the message may bring.
+	maxBytes int // of rows that go together; a larger row goes alone
+	// counted holds the tokens of the applied contributions that another record of the
+	// message may bring again.
 	counted map[string]struct{}
 
 	applied  int
 	rejected []rejectedRow
 }
 
-// lane is what is left to apply to one row key, in order. What is in different segments
-// does not go together.
+// lane holds the rows that are left to apply to one row key, in order. Rows of different
+// segments do not go together.
 type lane struct {
 	segments [][]*mapping.Row
 }
@@ -91,8 +91,8 @@ func lanesOf(rows []*mapping.Row) []*lane {
 	return lanes
 }
 
-// mayFollow reports whether a row may have another of its key before it. Of rows that go
-// last nothing is known.
+// mayFollow reports whether a row may have another of its key before it. Rows that go
+// last do not say so themselves.
 func mayFollow(r *mapping.Row) bool { return r.Follows || r.Entry.Idempotency != nil }
 
 // next returns the rows of the lane that go next, together. Contributions that are applied
@@ -173,7 +173,7 @@ func (h *head) appendTo(entries []writer.Entry) []writer.Entry {
 	return entries
 }
 
-// send sends the heads of all lanes at once and takes what is settled out of their lanes.
+// send sends the heads of all lanes at once and takes the settled rows out of their lanes.
 func (a *applying) send(ctx context.Context, heads []head) error {
 	entries := make([]writer.Entry, 0, len(heads))
 	for i := range heads {

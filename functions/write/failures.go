@@ -24,9 +24,9 @@ func (f *function) policy(x *failure) pipeline.Policy {
 	return f.cfg.Pipeline.Write.OnFailure
 }
 
-// Of one message at most maxLetters dead letters with maxLetterBytes of data are kept. Where
-// it would be more, the message becomes one letter as a whole. Records are as large together
-// as their message; the entries that they become can be far larger.
+// At most maxLetters dead letters with maxLetterBytes of data are kept of one message. If
+// there would be more, the whole message becomes one letter. The records of a message are
+// together as large as the message; the entries that they become can be far larger.
 const (
 	maxLetters     = 1000
 	maxLetterBytes = 16 << 20
@@ -162,7 +162,7 @@ func (f *function) letter(d *delivery, i int, mapping string, reason error) dead
 	return l
 }
 
-// bareLetter says of what message something is given up, why and when.
+// bareLetter names the message of something that is given up, the reason and the time.
 func (f *function) bareLetter(d *delivery, reason error) deadletter.Letter {
 	return deadletter.Letter{Error: reason.Error(), Time: f.cfg.Now(), MessageID: d.Message.ID, PublishTime: d.Message.PublishTime}
 }

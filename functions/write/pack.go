@@ -10,8 +10,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 )
 
-// maxFilterBytes is what the service takes of a filter, 20,480 bytes (docs/protocol.md,
-// limits), less what holds the parts of a pack's condition together.
+// maxFilterBytes is the largest filter that the service takes, 20,480 bytes
+// (docs/protocol.md, limits), less the bytes around the parts of a pack's condition.
 const maxFilterBytes = 20_000
 
 // packable reports whether a row may share a conditional entry with others: it is applied

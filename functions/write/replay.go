@@ -81,11 +81,11 @@ type Replay struct {
 	Refused []error
 
 	first, last []*mapping.Row // the last go once the first are applied
-	maxBytes    int            // of what goes in one request
+	maxBytes    int            // of one request
 }
 
-// Apply applies the rows, as the function does. An error means that one of them was refused, or is not known to be applied: the
-// message is to be kept.
+// Apply applies the rows, as the function does. An error means that one of them is refused,
+// or not known to be applied: the message is to be kept.
 func (r *Replay) Apply(ctx context.Context, w Applier) error {
 	a := applying{writer: w, maxBytes: r.maxBytes}
 	for _, rows := range [][]*mapping.Row{r.first, r.last} {
@@ -103,8 +103,8 @@ func (r *Replay) Apply(ctx context.Context, w Applier) error {
 // time of markers. An error means that it is none, or that it cannot be replayed as it was
 // meant; the Replay then still says what is known of it.
 //
-// A letter is taken from NAME-dead-letter only, and never where Pub/Sub says that it moved
-// the message: that is what a publisher sent, who may give it a letter's attributes.
+// A letter is taken from NAME-dead-letter only, and never if Pub/Sub says that it moved the
+// message: such a message was sent by a publisher, which may give it a letter's attributes.
 func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
 	if moved(m.Attributes) || !strings.HasSuffix(m.Subscription, "/subscriptions/"+pipeline.TopicDeadLetter.Of(r.p.Name)) {
 		return r.undelivered(m, now)
@@ -159,7 +159,7 @@ func (r *Replayer) entry(out *Replay) error {
 }
 
 // record maps a record as it was in its message, at its place, and only with the mapping
-// that refused it: what others made of it is applied.
+// that refused it: the rows of the other mappings are applied.
 func (r *Replayer) record(out *Replay, now time.Time) error {
 	l := &out.Letter
 	w := r.whole

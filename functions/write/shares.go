@@ -16,13 +16,13 @@ const (
 	// perByte is what a byte of a request's body reserves of
 	// limits.inFlight.maxRequestBytes (see push.Config).
 	perByte = 7
-	// portion is what part of that the deliveries of a slow table may take: 1 of so many.
+	// portion is how small a part of that the deliveries of a slow table may take: 1 of so many.
 	portion = 4
 	// slowAfter is how long a table may take for its deliveries, of late or for those at
 	// hand, before it is slow.
 	slowAfter = time.Second
-	// patience is how long a delivery of a table that has more than its portion may take,
-	// which is let in as long as the table is quick.
+	// patience is how long a delivery may take if its table has more than its portion. It
+	// is let in as long as the table is quick.
 	patience = 3 * time.Second
 )
 
@@ -43,7 +43,7 @@ type shares struct {
 type share struct {
 	bytes    int64
 	answered time.Time     // when one was acknowledged, or the first came
-	took     time.Duration // what those acknowledged of late took
+	took     time.Duration // by those that were acknowledged of late
 }
 
 func newShares(p *pipeline.Pipeline, now func() time.Time) *shares {
@@ -54,7 +54,7 @@ func newShares(p *pipeline.Pipeline, now func() time.Time) *shares {
 	return s
 }
 
-// within runs do for a delivery with a body of that size. Where one of its tables has
+// within runs do for a delivery with a body of that size. If one of its tables has
 // more than its portion, do gets a context that ends soon, and is not run at all while the
 // table is slow.
 func (s *shares) within(ctx context.Context, rows []*mapping.Row, size int64, do func(context.Context) error) error {

@@ -78,15 +78,15 @@ func New(cfg Config) (http.Handler, error) {
 	}, f.deliver), nil
 }
 
-// What of a message is decoded at once, raw and decoded; of that, as much is mapped and
-// applied as mapping.Session.Map makes. The rest waits as the bytes that it came as, so that
-// a message of a million small records needs no more memory than one of a thousand.
+// Bounds of the records that are decoded at once, in bytes raw and decoded. As many of them
+// are mapped and applied together as mapping.Session.Map takes. The rest of a message waits
+// as the bytes that it came as, so that one of a million small records needs no more memory than one of a thousand.
 const (
 	stepRecords = 1000
 	stepBytes   = 4 << 20
 )
 
-// sizeOfCounted is what an element of delivery.counted takes, in bytes.
+// sizeOfCounted is the size of an element of delivery.counted, in bytes.
 const sizeOfCounted = 100
 
 // delivery is one delivery on its way through the function.
@@ -166,8 +166,7 @@ func (f *function) handle(ctx context.Context, d *delivery) error {
 }
 
 // steps decodes and maps the message, some of it at a time, and calls do with the result of
-// each step, which gives back what was charged for it. What the records were charged is given
-// back here.
+// each step, which gives back the charge for it. The charge for the records is given back here.
 func (f *function) steps(ctx context.Context, d *delivery, do func(*mapping.Result) error) error {
 	most := f.cfg.Pipeline.Write.Limits.InFlight.MaxRecordBytes
 	d.session = f.cfg.Compiled.Start(message(&d.Message), d.summary.Start)
@@ -213,15 +212,15 @@ func (f *function) mapStep(ctx context.Context, d *delivery, do func(*mapping.Re
 	return nil
 }
 
-// last is what is applied when everything else of the message is. The rows of one step are
-// kept; where there are more, none is, and the message is mapped again.
+// last holds the rows that are applied when everything else of the message is. Those of one
+// step are kept; if there are more, none are kept, and the message is mapped again.
 type last struct {
 	rows []*mapping.Row
-	made int64 // what was charged for them, and stays charged
+	made int64 // the charge for them, which stays
 	many bool
 }
 
-// keep returns how much of what was charged can be given back.
+// keep returns how much of the charge can be given back.
 func (l *last) keep(result *mapping.Result) (free int64) {
 	if len(result.Last) == 0 {
 		return result.Made
@@ -249,7 +248,7 @@ func (f *function) settle(ctx context.Context, d *delivery, failures []failure, 
 }
 
 // finish keeps the dead letters and applies what goes last, unless the delivery is refused
-// anyway and comes back. Letters are kept first: what goes last has to be acknowledged soon.
+// anyway and comes back. Letters are kept first: rows that go last have to be acknowledged soon.
 func (f *function) finish(ctx context.Context, d *delivery) error {
 	if err := f.keepLetters(ctx, d); err != nil {
 		return err
@@ -260,7 +259,7 @@ func (f *function) finish(ctx context.Context, d *delivery) error {
 	var err error
 	switch {
 	case d.last.many:
-		// What is refused here was refused when the rest was mapped.
+		// Records that are refused here were refused when the rest was mapped.
 		err = f.steps(ctx, d, func(result *mapping.Result) error {
 			if err := f.settle(ctx, d, nil, result.Last); err != nil {
 				return err

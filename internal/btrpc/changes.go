@@ -41,8 +41,8 @@ type ChangeStream struct {
 }
 
 // ReadChanges begins to read changes. It sets the table and the application profile of
-// req, which says the rest. The caller must Close the stream, which is the one call to
-// the service that ends it. The stream ends with ctx as well.
+// req, which says the rest. The caller must Close the stream. The stream ends with ctx
+// as well.
 func (t *Table) ReadChanges(ctx context.Context, cc grpc.ClientConnInterface, req *bigtablepb.ReadChangeStreamRequest, cookies metadata.MD) (*ChangeStream, error) {
 	req.TableName, req.AppProfileId = t.name, t.profile
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, t.outgoing(cookies)))
@@ -55,7 +55,7 @@ func (t *Table) ReadChanges(ctx context.Context, cc grpc.ClientConnInterface, re
 }
 
 // Recv returns the next response. io.EOF means that the service has ended the stream
-// without an error; whether it was complete is said by the response before.
+// without an error; the response before says whether it was complete.
 func (s *ChangeStream) Recv() (*bigtablepb.ReadChangeStreamResponse, error) { return s.stream.Recv() }
 
 // Cookies are those to hand to the next attempt, once Recv has returned an error.

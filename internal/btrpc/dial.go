@@ -112,8 +112,8 @@ func readCredentials(path string) (*auth.Credentials, error) {
 	return creds, nil
 }
 
-// Credentials returns what makes another Google client, as one of Pub/Sub, use the
-// credentials file: nothing where there is none. emulator is the value of the variable
+// Credentials returns the options that make another Google client, such as that of Pub/Sub,
+// use the credentials file: none if there is no file. emulator is the value of the variable
 // that names an emulator of that service, beside which a file is refused.
 func (d *Dialer) Credentials(variable, emulator string) ([]option.ClientOption, error) {
 	if d.credentials == nil {

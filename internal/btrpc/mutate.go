@@ -27,7 +27,7 @@ type End struct {
 	Answered bool
 	// Cookies are routing cookies to hand to the next attempt at what failed.
 	Cookies metadata.MD
-	// Matched: the condition of MutateUnless yielded a cell, and nothing was applied.
+	// Matched says that the condition of MutateUnless yielded a cell: nothing was applied.
 	Matched bool
 	// RateLimit is the last the service sent; nil where it sent none.
 	RateLimit *RateLimit
@@ -44,8 +44,8 @@ type RateLimit struct {
 // them: nil means applied; an entry without an answer gets the call's error or
 // ErrOmitted. An error of which nothing was sent is a *retry.NotSent. errs is as
 // long as entries, which must not be empty. Each entry must have been measured by
-// proto.Size since it was last changed: sizes are not counted again. Whoever holds guard
-// may read errs meanwhile: ErrOmitted is then an entry that has no answer yet.
+// proto.Size since it was last changed: sizes are not counted again. A holder of guard
+// may read errs meanwhile: ErrOmitted then says that an entry has no answer yet.
 func (t *Table) MutateRows(ctx context.Context, cc grpc.ClientConnInterface, entries []*bigtablepb.MutateRowsRequest_Entry, cookies metadata.MD, errs []error, guard sync.Locker) End {
 	out := &outcomes{errs: errs, guard: guard}
 	guard.Lock()

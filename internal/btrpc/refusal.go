@@ -11,7 +11,7 @@ import (
 // refusedField is how the service begins to say which field of a request it refuses.
 var refusedField = regexp.MustCompile(`^Error in (?:field '([a-z][a-z_]{0,63})'|element #([0-9]{1,6})) : `)
 
-// knownFaults are what the service says of filters in words that hold nothing of the
+// knownFaults are texts in which the service refuses filters and which hold nothing of the
 // request (measured: emulator/internal/filter has the texts).
 var knownFaults = []string{
 	"argument must be > 0", "argument must be >= 0", "argument must not be empty", "must not contain ':'",
@@ -21,7 +21,7 @@ var knownFaults = []string{
 	"a Chain may have no more than one sub-filter which contains an apply_label_transformer",
 }
 
-// Refusal returns what the service refuses of a request and why, as far as that quotes
+// Refusal returns which part of a request the service refuses and why, as far as that quotes
 // nothing: the names and numbers of fields and, where it is one of the known texts, the
 // fault. It is empty where the error says nothing of the kind.
 func Refusal(err error) string {

@@ -46,7 +46,7 @@ const (
 	maxAttributes = 100
 	// maxMessage is that of a publish request, less its topic and framing.
 	maxMessage = 10_000_000 - 2_000
-	// perAttribute is more than what an attribute takes beside its name and value.
+	// perAttribute is more than the bytes that an attribute takes beside its name and value.
 	perAttribute = 16
 )
 
@@ -75,8 +75,8 @@ type Letter struct {
 	Data   []byte
 }
 
-// LogValue implements slog.LogValuer: the data's size stands for the data, and what may
-// have come out of a message's attributes is left out.
+// LogValue implements slog.LogValuer: the data's size stands for the data, and fields
+// that may have come out of a message's attributes are left out.
 func (l Letter) LogValue() slog.Value { return slog.GroupValue(slog.Int("bytes", len(l.Data))) }
 
 // SetRow makes the letter one of an entry, conditional where unless is set. An entry
@@ -120,7 +120,7 @@ func (l *Letter) Row() (*bigtablepb.MutateRowsRequest_Entry, *bigtablepb.RowFilt
 }
 
 // Encode returns the message that carries the letter. A letter that is too large for one
-// is cut down to what replay needs: the error's text goes first, then the table of a
+// is cut down to the fields that replay needs: the error's text goes first, then the table of a
 // record, which is mapped anew, or the origin of an entry, which is applied as it is. See
 // Check for one that is too large even so.
 func (l Letter) Encode() (data []byte, attributes map[string]string) {
@@ -136,8 +136,8 @@ func (l Letter) Encode() (data []byte, attributes map[string]string) {
 	return l.Data, attributes
 }
 
-// Check says why Pub/Sub would never take the message that carries the letter, whatever
-// is cut; nil: it does. The error quotes nothing of the letter.
+// Check returns why Pub/Sub would never take the message that carries the letter, whatever
+// is cut, and nil if it would. The error quotes nothing of the letter.
 func (l Letter) Check() error {
 	least := l.least()
 	attributes, err := least.attributes()
@@ -147,7 +147,7 @@ func (l Letter) Check() error {
 	return fits(l.Data, attributes)
 }
 
-// least is the letter with nothing but what replay needs.
+// least is the letter with only the fields that replay needs.
 func (l Letter) least() Letter {
 	l.Error = ""
 	switch l.Kind {

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Origin is what a letter keeps of the message that its record came in, beside the id and
-// the publish time: a mapping may read all of it.
+// Origin is the part that a letter keeps of the message that its record came in, beside the
+// id and the publish time: a mapping may read all of it.
 type Origin struct {
 	Attributes   map[string]string
 	OrderingKey  string
@@ -23,8 +23,8 @@ type Origin struct {
 	Whole bool
 }
 
-// An origin is JSON in the attribute message. What is over the length of an attribute goes
-// on in message.2, message.3 and so on.
+// An origin is JSON in the attribute message. If it is longer than an attribute may be, it
+// goes on in message.2, message.3 and so on.
 const (
 	attrMessage = "message"
 	maxParts    = 80 // of the 100 attributes that a message may have

@@ -21,7 +21,7 @@ type made struct {
 	bytes     int // at least the serialized size
 	token     []byte
 
-	paidMutations, paidBytes int // what is charged
+	paidMutations, paidBytes int // charged so far
 }
 
 func (s *Session) record(i int, r *record.Record) {

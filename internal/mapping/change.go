@@ -23,7 +23,7 @@ type Changes struct {
 	ordered   bool
 }
 
-// CompileChanges compiles what a change stream makes of a change. The error is that of
+// CompileChanges compiles the output records of a change stream. The error is that of
 // Served, with its place.
 func CompileChanges(c *pipeline.Change) (*Changes, error) {
 	if err := c.Served(); err != nil {
@@ -143,8 +143,8 @@ func appendDeleteRange(b []byte, e *changestream.Entry) []byte {
 	return append(b, '}')
 }
 
-// appendValue prints what an entry holds: a number, or its bytes, and beside them the value
-// where its column is declared and the bytes are of its type.
+// appendValue prints the content of an entry: a number, or its bytes. Beside the bytes it
+// prints the value, if the column is declared and they are of its type.
 func (m *Changes) appendValue(b []byte, e *changestream.Entry) []byte {
 	if e.IsNumber {
 		return strconv.AppendInt(append(b, `,"valueType":"INT64","value":`...), e.Number, 10)

@@ -23,7 +23,7 @@ func (s *Session) entry(i int, r *record.Record) {
 		s.result.Rejected = append(s.result.Rejected, &Rejection{Record: i, Err: err})
 		return
 	}
-	// It comes from no mapping of this file, and what the message says of one is not repeated.
+	// It comes from no mapping of this file, and a name in the message is not repeated.
 	row.Parts = []Part{{i, &pipeline.Mapping{Table: row.Schema}, len(row.Entry.Mutations)}}
 	if row.Entry.Idempotency != nil {
 		s.result.Last = append(s.result.Last, row)
@@ -33,8 +33,8 @@ func (s *Session) entry(i int, r *record.Record) {
 }
 
 // Entry makes a row of an entry that was made before, where it is for one of the file's
-// tables, writes to declared families and keeps the service's limits. The error says what
-// it does not keep, and quotes nothing of it.
+// tables, writes to declared families and keeps the service's limits. The error says
+// which of these it breaks, and quotes nothing of it.
 func (w *Write) Entry(e *record.Entry) (*Row, error) {
 	ref, schema, err := w.Table(e.Table)
 	if err != nil {

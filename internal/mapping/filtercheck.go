@@ -14,11 +14,11 @@ import (
 // maxFilterDepth bounds the nesting that is looked at, far above what a reader follows.
 const maxFilterDepth = 100
 
-// checkFilter refuses what Bigtable would refuse of a filter on every read. The error
+// checkFilter refuses a filter that Bigtable would refuse on every read. The error
 // names the field as protobuf text does.
 func checkFilter(f *bigtablepb.RowFilter) error { return filterCheck{}.check(f) }
 
-// filterCheck knows where in a filter it looks.
+// filterCheck is a place within a filter.
 type filterCheck struct {
 	depth     int
 	condition bool
@@ -139,7 +139,7 @@ func above(name string, n, lowest int32) error {
 	return fmt.Errorf("%s: %d, and it takes %d or more", name, n, lowest)
 }
 
-// label is what apply_label_transformer takes (the comment on it in data.proto).
+// label matches the labels that apply_label_transformer takes (the comment on it in data.proto).
 var label = regexp.MustCompile(`^[a-z0-9-]{1,15}$`)
 
 func checkText(f *bigtablepb.RowFilter) error {

@@ -11,9 +11,9 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
-// What is known of an expression's value before there is a record is held against the
-// place that the value goes to, by the same functions that write it: its type, and the
-// value itself where it is constant. What is refused here would fail with every record.
+// An expression is held against the place that its value goes to before there is a record,
+// by the same functions that write the value: with its type, or, if it is constant, with the
+// value itself. An expression that is refused here would fail with every record.
 
 // fits refuses an expression none of whose values write can take.
 func (c *compiler) fits(p *expr.Program, write func(v any) error) {
@@ -41,7 +41,7 @@ func (c *compiler) fits(p *expr.Program, write func(v any) error) {
 }
 
 // FitError says that the place an expression's value goes to takes none of its values. It
-// means nothing where what the file says of that place is at fault itself.
+// means nothing if the file's text about that place is itself at fault.
 type FitError struct{ Fault *pipeline.Error }
 
 // Error returns file:line:column: place: message.
@@ -59,7 +59,7 @@ type inputError struct{ text string }
 func (e *inputError) Error() string { return e.text }
 
 // cellFits holds a cell's value against its column or, in an aggregate family, against
-// what add and merge take.
+// the type that add or merge takes.
 func (c *compiler) cellFits(kind pipeline.MutationKind, table *pipeline.Table, cell cellValue) {
 	switch kind {
 	case pipeline.Set:
@@ -74,8 +74,8 @@ func (c *compiler) cellFits(kind pipeline.MutationKind, table *pipeline.Table, c
 	}
 }
 
-// keyFits holds the row key against the table's encoding. The length that a key may have
-// belongs to it.
+// keyFits holds the row key against the table's encoding. That includes the length that a
+// key may have.
 func (c *compiler) keyFits(p *expr.Program, e cell.Encoding) {
 	c.fits(p, func(v any) error {
 		key, err := e.Append(nil, v, "")
@@ -138,7 +138,7 @@ func identifier(v any) (string, error) {
 	return "", &inputError{fmt.Sprintf("a dedupeId is text or an integer, not %s: convert with string(…)", cell.TypeName(v))}
 }
 
-// addend returns what add takes.
+// addend returns v as the number that add takes.
 func addend(v any) (int64, error) {
 	if n, ok := v.(int64); ok {
 		return n, nil
@@ -146,7 +146,7 @@ func addend(v any) (int64, error) {
 	return 0, &inputError{fmt.Sprintf("add takes an int, not %s: convert with int(…)", cell.TypeName(v))}
 }
 
-// accumulator returns what merge takes.
+// accumulator returns v as the bytes that merge takes.
 func accumulator(v any) ([]byte, error) {
 	if b, ok := v.([]byte); ok {
 		return b, nil

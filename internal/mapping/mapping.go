@@ -128,7 +128,7 @@ type Part struct {
 	End     int
 }
 
-// Token is what the row's contribution is known by: the qualifier of its marker or its
+// Token identifies the row's contribution: it is the qualifier of its marker or its
 // idempotency token; nil without dedupe.
 func (r *Row) Token() []byte {
 	if r.Unless == nil {
@@ -216,14 +216,14 @@ func (w *Write) Start(m *expr.Message, now time.Time) *Session {
 	return &Session{w: w, vars: expr.Vars{Message: m}, now: now}
 }
 
-// Bound bounds what one record becomes, its value included, in bytes, and has charge told of
-// what is made of it as it is made. An error of charge ends Map.
+// Bound bounds the memory of one record, its value included, in bytes, and has charge called
+// with the size of each part of its rows as it is made. An error of charge ends Map.
 func (s *Session) Bound(most int64, charge func(bytes int64) error) {
 	s.most, s.charged = most, charge
 }
 
 // Map makes rows of the next records, of as many as make up to 8 MiB, and of one at least.
-// The error is ctx's, or that of what charges.
+// The error is ctx's, or that of the function that charges.
 func (s *Session) Map(ctx context.Context, records []record.Record) (*Result, error) {
 	s.ctx, s.result, s.open = ctx, &Result{}, map[rowID]*Row{}
 	for i := range records {

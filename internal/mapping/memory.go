@@ -6,7 +6,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
 )
 
-// What rows take in memory, in bytes, rounded up, from here to the request that they are
+// Sizes of rows in memory, in bytes, rounded up, from here to the request that they are
 // sent in.
 const (
 	sizeOfRow      = 1200
@@ -14,13 +14,13 @@ const (
 	sizeOfItem     = 16  // of the list that forEach gives
 )
 
-// stepMade is how much Map makes before it returns.
+// stepMade is how many bytes Map makes before it returns.
 const stepMade = 8 << 20
 
 // checkEvery is after how many items of one record the context is looked at.
 const checkEvery = 64
 
-// charge counts what the row has come to hold since it was charged last.
+// charge counts the bytes by which the row has grown since it was charged last.
 func (s *Session) charge(r *made) error {
 	n := sizeOfMutation*(len(r.mutations)-r.paidMutations) + 2*(r.bytes-r.paidBytes)
 	if r.paidMutations == 0 {

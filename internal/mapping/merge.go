@@ -53,9 +53,9 @@ func (s *Session) dedupeID(i int, m *mapping) (string, error) {
 	return id, nil
 }
 
-// gather puts together what the items of one record bring to one row: it is one
-// contribution, or one part of a row, which is never split. A single item is the common
-// case.
+// gather puts together the mutations that the items of one record bring to one row: they
+// are one contribution, or one part of a row, which is never split. A single item is the
+// common case.
 func (s *Session) gather() {
 	if len(s.made) < 2 {
 		return

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// What a request reserves of Config.MaxRequestBytes.
+// Sizes of what a request reserves within Config.MaxRequestBytes.
 const (
-	// bodyFactor is what a byte of the body takes: the byte, and the payload decoded
-	// from it.
+	// bodyFactor is how many bytes a byte of the body takes: itself, and the payload
+	// decoded from it.
 	bodyFactor = 2
-	// workFactor is what a byte takes beyond, of up to workBytes, while the payload is
-	// worked on: values, rows, requests. What takes more is charged as it is made.
+	// workFactor is how many more bytes each of the first workBytes takes while the payload
+	// is worked on: values, rows, requests. More than that is charged as it is made.
 	workFactor = 5
 	workBytes  = 2 << 20
 	// leastWork is what a small request reserves to be worked on, but no more than a
 	// thousandth of the bound.
 	leastWork = 8 << 10
-	// workBlock is by how much a reservation grows at most, beyond what is asked for, while
-	// it is worked on.
+	// workBlock is the most by which a reservation grows beyond the bytes that are charged,
+	// while the payload is worked on.
 	workBlock = 1 << 20
-	// promised is up to which declared length a request reserves for all of its body
-	// when it enters, so that it need not wait half-way. A longer body, and one of an
-	// unknown length, reserves for what has arrived.
+	// promised is the longest declared body for which a request reserves as a whole when
+	// it enters, so that it need not wait half-way. For a longer body, and for one of an
+	// unknown length, it reserves for the bytes that have arrived.
 	promised = 256 << 10
 	// firstRead is how much of a body is read at first, in bytes.
 	firstRead = 16 << 10
 )
 
-// What a body that does not arrive may hold up.
+// Times for which a body that does not arrive may hold up others.
 const (
 	// lapse is how long a promise is kept for bytes that have not arrived.
 	lapse = 100 * time.Millisecond
@@ -87,7 +87,7 @@ type Reservation struct {
 	since      time.Time // when its body began to be read
 	reading    bool      // the body is not whole
 	buffer     int64     // what the body's buffer takes of body
-	late       bool      // what had not arrived in time is not promised any more
+	late       bool      // nothing is promised any more to bytes that had not arrived in time
 	stuck      bool      // it waits for room itself
 	gaveWay    bool
 
@@ -133,7 +133,7 @@ func (a *admission) enter(ctx context.Context, contentLength int64, interrupt fu
 	return r, nil
 }
 
-// work is what it takes at first to work on a body of so many bytes.
+// work is how much is reserved at first to work on a body of so many bytes.
 func (a *admission) work(size int64) int64 {
 	return max(min(size, workBytes)*workFactor, min(leastWork, a.bound/1024))
 }
@@ -212,7 +212,7 @@ func (r *Reservation) whole(ctx context.Context, size int64) error {
 	return a.claim(ctx, &claim{r: r, work: more}, a.wait)
 }
 
-// keep gives back what the body took, but for n bytes that are kept of it.
+// keep gives back the room of the body, but for n bytes that are kept of it.
 func (r *Reservation) keep(n int64) {
 	if r == nil {
 		return
@@ -225,9 +225,9 @@ func (r *Reservation) keep(n int64) {
 	}
 }
 
-// Charge counts n bytes that the delivery has come to hold beside its body. Where they do
-// not fit beside the others it waits a second, and then fails with ErrOverloaded in the
-// chain; what is counted then is still counted. The oldest request always has room.
+// Charge counts n bytes that the delivery has come to hold beside its body. If they do not
+// fit beside the others it waits a second, and then fails with ErrOverloaded in the chain;
+// the bytes stay counted even so. The oldest request always has room.
 func (r *Reservation) Charge(ctx context.Context, n int64) error {
 	if r == nil {
 		return nil
@@ -357,8 +357,8 @@ func (a *admission) serve() {
 	}
 }
 
-// relieve takes back what was promised to bodies that are late, and as much as is missing
-// from those that are slow. Of those who wait the first does it for all.
+// relieve takes back the room that was promised to bodies that are late, and as much as is
+// missing from those that are slow. The first claim that waits does it for all.
 func (a *admission) relieve(e *list.Element) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -394,7 +394,7 @@ func (r *Reservation) giveWay(now time.Time) int64 {
 	return r.body
 }
 
-// missing is how much room the first who waits lacks, requests half-way left out.
+// missing is how much room the first claim that waits lacks, requests half-way left out.
 func (a *admission) missing() int64 {
 	for e := a.waiting.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*claim); !c.growth {

@@ -13,13 +13,13 @@ import (
 // that the caller gets to read the answer: Cloud Run's limit for a request.
 const drainLimit = 32 << 20
 
-// Time that a body may take: bodyTime, and what its bytes need at slowRate bytes a second.
+// A body may take bodyTime, and as long as its bytes need at slowRate bytes a second.
 const (
 	bodyTime = 10 * time.Second
 	slowRate = 256 << 10
 )
 
-// errBody: the body did not arrive whole.
+// errBody says that the body did not arrive whole.
 var errBody = errors.New("reading body")
 
 // intake reads the body of one request.
@@ -33,8 +33,8 @@ type intake struct {
 	read     int64
 }
 
-// delivery reads the body and tells its shape. An error has errBody in its chain where the
-// body did not arrive whole, ErrOverloaded where there is no room for it.
+// delivery reads the body and tells its shape. An error has errBody in its chain if the
+// body did not arrive whole, ErrOverloaded if there is no room for it.
 func (in *intake) delivery(ctx context.Context) (*Delivery, error) {
 	body, size, err := in.body(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (in *intake) body(ctx context.Context) (body []byte, size int64, err error)
 	return buf, size, nil
 }
 
-// Read reads what has arrived of the body, and lets the rest have its time.
+// Read reads the bytes of the body that have arrived, and gives the rest its time.
 func (in *intake) Read(p []byte) (int, error) {
 	deadline := in.start.Add(bodyTime + time.Duration(in.read)*time.Second/slowRate)
 	if in.memory != nil {

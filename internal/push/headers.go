@@ -65,7 +65,7 @@ func readMetadata(h http.Header, m *Message) error {
 
 // attributes reads the attributes among the headers. Two whose names differ in case only
 // are one header with two values, in an order that is Pub/Sub's and differs from delivery
-// to delivery: where the values differ, too, neither is taken.
+// to delivery: if the values differ, too, neither is taken.
 func attributes(h http.Header) (map[string]string, error) {
 	var attrs map[string]string
 	for name, values := range h {

@@ -11,7 +11,7 @@
 // never by a field of the payload that looks like one.
 //
 // Memory is bounded before it is used: a request reserves for the bytes of its body before
-// they are read, and for what they become as it is made. Payloads are never logged.
+// they are read, and for the values and rows made of them as these are made. Payloads are never logged.
 package push
 
 import (
@@ -28,8 +28,8 @@ type Message struct {
 	// redelivery. Not empty in a well-formed delivery.
 	ID string
 	// PublishTime is set by Pub/Sub when the message is published, in UTC, and
-	// the same in every redelivery. It is zero where the delivery has none: then
-	// nothing may be made of it.
+	// the same in every redelivery. It is zero if the delivery has none: then
+	// it must not be used.
 	PublishTime time.Time
 	// OrderingKey is empty when the publisher set none.
 	OrderingKey string
@@ -72,8 +72,9 @@ type Delivery struct {
 	// Size is the body's length in bytes; of a body over the cap, the declared
 	// length, or what was read of it where none was declared.
 	Size int64
-	// Memory is what the request has reserved of Config.MaxRequestBytes. Who works on the
-	// delivery charges to it what it makes; nil, where there is no bound, takes all.
+	// Memory is the request's reservation within Config.MaxRequestBytes. All that is made of
+	// the delivery is charged to it. It is nil, which takes every charge, if there is no
+	// bound.
 	Memory *Reservation
 }
 
@@ -96,8 +97,8 @@ type Config struct {
 	// MaxRequestBytes bounds what all requests under way may use. A request of up to
 	// 256 KiB reserves seven times its declared length when it enters; of a longer one,
 	// and of one without a length, the reservation grows with the bytes that have
-	// arrived, twice as much, and once it is whole by five times up to 2 MiB of it. What
-	// it becomes beyond that is charged to Delivery.Memory. The oldest request is never
+	// arrived, twice as much, and once it is whole by five times up to 2 MiB of it. Memory
+	// beyond that is charged to Delivery.Memory. The oldest request is never
 	// refused for want of room. 0 means no bound.
 	MaxRequestBytes int64
 	// AdmissionWait is how long a request waits for room, in order of arrival, before it
@@ -120,7 +121,7 @@ type Config struct {
 // then nobody reads the verdict; work that must finish all the same needs an
 // owner of its own. A body that does not arrive whole is refused and not
 // delivered; it has ten seconds, and a second more for each 256 KiB that have arrived.
-// One that has taken over a second gives way, with 429, where others wait for its room.
+// One that has taken over a second gives way, with 429, if others wait for its room.
 func Handler(cfg Config, deliver func(ctx context.Context, d *Delivery) error) http.Handler {
 	if cfg.Cap == 0 {
 		cfg.Cap = DefaultCap

@@ -110,8 +110,8 @@ func mode(attributes map[string]string) (declared string, binary bool, err error
 	return declared, binary, err
 }
 
-// readEvent makes an event of the value of a record. What that takes is charged beyond the
-// value's own size.
+// readEvent makes an event of the value of a record. The memory for that is charged beyond
+// the value's own size.
 func (p *parser) readEvent(r *Record) {
 	p.size, p.charged = r.Size, r.Size
 	r.Value, r.Err = p.event(r.Value)

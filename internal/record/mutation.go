@@ -45,7 +45,7 @@ func Mutation(data []byte, attributes map[string]string) Record {
 	return r
 }
 
-// What a serialized entry becomes in memory, in bytes, beside its own length twice.
+// Sizes of the parts of a serialized entry in memory, in bytes, beside twice its length.
 const (
 	sizeOfField      = 320 // a mutation
 	sizeOfFilterByte = 40

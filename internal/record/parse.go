@@ -35,8 +35,8 @@ type Error struct {
 // Error names the offset and the reason.
 func (e *Error) Error() string { return fmt.Sprintf("%s at offset %d", e.Reason, e.Offset) }
 
-// What values take in memory, in bytes, rounded up: they are Go's, and what is garbage
-// while they grow counts too.
+// Sizes of values in memory, in bytes, rounded up: they are those of Go's values, with the
+// garbage that is left while they grow.
 const (
 	sizeOfText    = 32 // and its bytes
 	sizeOfNumber  = 8
@@ -47,13 +47,13 @@ const (
 	sizeOfMember  = 80  // each further one
 )
 
-// Memory bounds what records become. The zero value bounds nothing.
+// Memory bounds the memory that records take. The zero value bounds nothing.
 type Memory struct {
-	// Most is how much one record may become, in bytes; what is more is an error of the
-	// record. 0: no bound.
+	// Most is how many bytes one record may take; to take more is an error of the record.
+	// 0: no bound.
 	Most int64
-	// Charge is told of what is made, as it is made, in bytes. Its error ends the record,
-	// and is the record's error.
+	// Charge is called with the bytes that values take, as they are made. Its error ends
+	// the record, and is the record's error.
 	Charge func(int64) error
 }
 
@@ -90,7 +90,7 @@ func (p *parser) read(r *Record, data []byte) {
 	p.finish(r)
 }
 
-// finish charges the rest of what a record takes.
+// finish charges the rest of a record's size.
 func (p *parser) finish(r *Record) {
 	if err := p.settle(); r.Err == nil && err != nil {
 		r.Value, r.Err = nil, err
@@ -98,7 +98,7 @@ func (p *parser) finish(r *Record) {
 	r.Size = p.size
 }
 
-// take counts what a value is about to take.
+// take counts n bytes that a value is about to take.
 func (p *parser) take(n int64) error {
 	if p.size += n; p.size-p.charged < chargeStep {
 		return nil
@@ -106,7 +106,7 @@ func (p *parser) take(n int64) error {
 	return p.settle()
 }
 
-// settle charges what is counted.
+// settle charges the bytes that are counted and not yet charged.
 func (p *parser) settle() error {
 	if p.memory.Most > 0 && p.size > p.memory.Most {
 		p.size = p.charged // the rest is not made
@@ -318,8 +318,8 @@ func (p *parser) number(raw jsontext.Value) (any, error) {
 	return nil, &Error{at, "an integer of more than 64 bits (send it as a string)"}
 }
 
-// syntaxError drops the library's text, which may quote the record. What is wrong with a
-// text is told by the path to it.
+// syntaxError drops the library's text, which may quote the record. A text
+// that is wrong is named by the path to it.
 func syntaxError(err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
@@ -336,7 +336,7 @@ func syntaxError(err error) error {
 	return &Error{syntax.ByteOffset, "invalid JSON"}
 }
 
-// maxPathNames bounds a path: what lies deeper is found by the offset.
+// maxPathNames bounds a path: a place that lies deeper is found by the offset.
 const maxPathNames = 8
 
 // path names a place in a record as event.a.b. A name that does not look like a field's may

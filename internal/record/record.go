@@ -24,7 +24,7 @@ type Record struct {
 	Whole bool   // Raw is all that the message holds
 	Entry *Entry // format mutation: the entry to apply, and no Value
 	Err   error  // why it cannot be decoded; Value and Entry are nil then
-	// Size is what was charged for Value, in bytes; also where it was given up half-way.
+	// Size is how many bytes were charged for Value, even if it was given up half-way.
 	Size int64
 
 	letter *deadletter.Letter // format mutation: what the message is

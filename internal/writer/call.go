@@ -32,16 +32,16 @@ type call struct {
 	slot bool // the goroutine that works with it is one of the table's workers
 }
 
-// attemptState is what is known of the attempt at hand, from launch on.
+// attemptState describes the attempt at hand, from launch on.
 type attemptState struct {
 	client     *client
 	ctx        context.Context
 	cancel     context.CancelFunc
 	sent, ends time.Time
 	probing    bool // sent while the table answered nothing
-	hung       bool // given up: the items whose call this is not any more are elsewhere
+	hung       bool // given up: items whose call is another one, or none, were taken from it
 
-	present *Present // what has kept the entry from being applied, where it asks
+	present *Present // the columns that have kept the entry from being applied, if it asks for them
 
 	repairing bool // a table that is still being made is missing, too
 	refused   bool // something was refused or missing
@@ -82,7 +82,7 @@ func (t *table) work() {
 		if first {
 			t.starting--
 		}
-		if !c.slot || !t.take(c) { // without a slot: a hung call has cost it
+		if !c.slot || !t.take(c) { // it has no slot if its call hung
 			if c.slot {
 				c.slot = false
 				t.running--
@@ -133,9 +133,9 @@ func (t *table) send(c *call) {
 	}
 }
 
-// mutateUnless sends an entry under its condition and, where the entry asks for it, reads
-// what has kept it from being applied. If that read fails, the call has: to send both again
-// changes nothing.
+// mutateUnless sends an entry under its condition and, if the entry asks for it, reads the
+// columns that have kept it from being applied. If that read fails, the call has failed: to
+// send both again changes nothing.
 func (t *table) mutateUnless(conn Conn, c *call) btrpc.End {
 	end := t.rpc.MutateUnless(c.ctx, conn, c.rows[0], c.items[0].unless, c.cookies)
 	if end.Err != nil || !end.Matched || !c.items[0].tell {
@@ -182,7 +182,7 @@ func (t *table) settle(c *call) outcome {
 			continue
 		}
 		o.own++
-		if err == nil || c.present != nil { // also applied where it is in another call by now, which then counts for nothing
+		if err == nil || c.present != nil { // it is applied even if it is in another call by now, which then counts for nothing
 			o.applied++
 			if it.call != c {
 				t.mayComeLate(it)

@@ -28,7 +28,7 @@ type client struct {
 	retired []*connection // busy ones that were replaced
 }
 
-// connection is one for data. It is closed when it is replaced and its last call has ended.
+// connection is a connection for data. It is closed when it is replaced and its last call has ended.
 type connection struct {
 	Conn
 	calls int
@@ -145,8 +145,8 @@ func (w *Writer) closeClients() {
 	}
 }
 
-// dataConn returns the connection for data, made on first use and anew where the table
-// answers nothing over the one there is. The caller releases it.
+// dataConn returns the connection for data, made on first use and anew if the table
+// answers nothing over the last one. The caller releases it.
 func (c *client) dataConn(w *Writer) (*connection, error) {
 	c.dialing.Lock()
 	defer c.dialing.Unlock()

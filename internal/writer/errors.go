@@ -33,7 +33,7 @@ var (
 // status and what to do; never the service's own text, which may quote a row key, but
 // what gRPC itself says of a connection that was never made.
 type Error struct {
-	Table  string // as text for people names it: see table.title
+	Table  string // see table.title
 	Code   codes.Code
 	Reason string // empty, or what to do
 	Err    error  // the status as it came

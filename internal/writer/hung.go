@@ -11,7 +11,7 @@ import (
 // A call that is not answered holds its entries and its place among the table's calls
 // until it ends, which may be long after the service answers again. So a call is given up
 // as hung after a few seconds: its place is free, and those of its entries that are
-// harmless when they are applied late are sent again, over another connection where the
+// harmless when they are applied late are sent again, over another connection if the
 // table has answered nothing at all. The others wait for the call's own end, and so does
 // every later entry that a late application of a harmless one would undo (see late.go).
 //
@@ -22,17 +22,17 @@ const (
 	leastPatience = 3 * time.Second
 	// slowestSend is the rate in bytes per second that a large call is granted on top.
 	slowestSend = 4 << 20
-	// probeEntries bounds a call to a table that answers nothing: what may not be sent
-	// again is stuck in it until the call ends.
+	// probeEntries bounds a call to a table that answers nothing: entries that may not be
+	// sent again are stuck in it until the call ends.
 	probeEntries = 16
 	// lateMargin is how long after a call's deadline the service may still apply it: the
 	// deadline reaches it as a time that is left, later than it was counted.
 	lateMargin = time.Second
 )
 
-// hungPause spreads the calls that are made while a table answers nothing. With the time
-// after which each is given up it keeps the promise that what is harmless is applied
-// within ten seconds of the table's recovery.
+// hungPause spreads the calls that are made while a table answers nothing. Its longest pause
+// and the time after which a call is given up keep the promise that harmless entries are
+// applied within ten seconds of the table's recovery.
 var hungPause = retry.Backoff{Initial: 50 * time.Millisecond, Max: 4 * time.Second, Jitter: 0.25}
 
 // launch makes a call of what c holds: it is in flight until landed. The writer's lock is held.
@@ -53,7 +53,7 @@ func (t *table) launch(c *call, now time.Time) {
 	t.lookOut(now.Add(t.patienceFor(c)))
 }
 
-// landed ends what launch began.
+// landed ends the attempt that launch began.
 func (t *table) landed(c *call, now time.Time) {
 	c.cancel()
 	if i := slices.Index(t.inFlight, c); i >= 0 {
@@ -181,7 +181,7 @@ func (t *table) giveUpHung(c *call, now time.Time) {
 	}
 }
 
-// mayComeLate remembers an entry that an earlier call has applied, where it is in flight once
+// mayComeLate remembers an entry that an earlier call has applied, if it is in flight once
 // more.
 func (t *table) mayComeLate(it *item) {
 	for _, c := range t.inFlight {
@@ -206,7 +206,7 @@ func (c *call) applied(i int) bool {
 	return c.errs[i] == nil
 }
 
-// appliedMeanwhile is applied for the calls that were given up with the entry.
+// appliedMeanwhile reports whether a call that was given up with the entry has applied it.
 func (it *item) appliedMeanwhile() bool {
 	for p := it.hung; p != nil; p = p.next {
 		if p.call.applied(p.i) {
@@ -227,8 +227,8 @@ func (it *item) forget(c *call) {
 }
 
 // harmless reports whether the entry may be sent while an earlier call with it may still
-// be applied. Under message ordering none is: what comes after it need not come to this
-// process, and so cannot be held back here.
+// be applied. Under message ordering none is: a later entry of its row may come to
+// another process, and so cannot be held back here.
 func (t *table) harmless(it *item) bool {
 	return !t.w.cfg.Ordered && harmlessLate(it)
 }

@@ -29,16 +29,16 @@ func harmlessLate(it *item) bool {
 	return true
 }
 
-// lateRows are the rows in which something may still be applied late, by row key, each
-// until when. It holds hashes: one too many only makes an entry wait.
+// lateRows holds the entries that may still be applied late, by row key. Of their cells it
+// holds hashes: if those of two cells are equal, an entry waits needlessly.
 type lateRows struct {
 	seed maphash.Seed
 	rows map[string][]lateEntry
 	next time.Time // when something may be forgotten
 }
 
-// lateEntry is what a late application would write. Of an entry under a token or marker,
-// which only a delete could make the service apply again, there are no cells.
+// lateEntry holds the cells that a late application would write: none for an entry under a
+// token or marker, which the service would apply again only after a delete.
 type lateEntry struct {
 	cells map[uint64]uint64 // of family, qualifier and time → of the value
 	until time.Time
@@ -102,7 +102,7 @@ func (l *lateRows) empty(now time.Time) bool {
 	return len(l.rows) == 0
 }
 
-// forget drops what cannot be applied any more.
+// forget drops the entries that cannot be applied any more.
 func (l *lateRows) forget(now time.Time) {
 	if now.Before(l.next) {
 		return

@@ -22,7 +22,7 @@ type item struct {
 	unless *bigtablepb.RowFilter
 	table  *table
 	req    *request
-	call   *call // the last attempt at it; nil where it waits for another beside a hung one
+	call   *call // the last attempt at it; nil while it waits for another beside a hung one
 	hung   *hungPlace
 	next   *item // the next entry of the same row in the same call
 	index  int   // in the call
@@ -200,8 +200,8 @@ func (w *Writer) countDown(it *item) {
 	}
 }
 
-// Settled reports whether an outcome says what has become of its entry: it is applied, it
-// is rejected, or it is kept out by what its condition has yielded.
+// Settled reports whether an outcome is final: the entry is applied, or rejected, or its
+// condition has kept it from being applied.
 func Settled(err error) bool { return err == nil || isRejected(err) || isPresent(err) }
 
 func isPresent(err error) bool {

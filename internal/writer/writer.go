@@ -14,12 +14,12 @@
 // flight the next batch fills; when one ends, what is there goes. No call waits for a
 // timer while the service answers well.
 //
-// A call that is not answered is given up after a few seconds. What is harmless when it is
-// applied late is sent again then, and is applied within ten seconds of the table's
-// recovery (leastPatience, the longest hungPause and what the call takes); the rest waits
+// A call that is not answered is given up after a few seconds. Entries that are harmless
+// when they are applied late are sent again then, and are applied within ten seconds of the
+// table's recovery (leastPatience, the longest hungPause and the call itself); the rest waits
 // for the call's end, after a minute, and so does every later entry of this process that
-// a late application would undo. A call whose table usually takes seconds is given more
-// time, and a call of n bytes n/4 MiB seconds.
+// a late application would undo. A call is given more time if
+// its table usually takes seconds, and one second more for each 4 MiB.
 package writer
 
 import (
@@ -47,7 +47,7 @@ type Entry struct {
 	// Finding one is success, unless Tell is set. Only an entry that writes what the
 	// filter looks for is sent again after an ambiguous end.
 	Unless *bigtablepb.RowFilter
-	// Tell asks which columns the filter has yielded where it keeps the entry from being
+	// Tell asks which columns the filter has yielded if it keeps the entry from being
 	// applied: the outcome is then a *Present.
 	Tell bool
 	// Unordered lets the entry be in flight together with others of its row. It is for
@@ -59,7 +59,7 @@ type Entry struct {
 // Present is the outcome of an entry with Tell that was not applied, because its row has
 // cells that Unless yields. Nothing is known to be wrong with the entry.
 type Present struct {
-	Qualifiers []string // of these cells, each once, as they were just after
+	Qualifiers []string // of these cells, each once, as they were just after the call
 }
 
 // Error implements error.
