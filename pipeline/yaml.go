@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -154,24 +155,20 @@ func addSyntax(s source, err error, errs *faults) {
 		return
 	}
 	pos := s.pos(load.Mark.Line, max(load.Mark.Column, 1))
-	hint := ""
-	for _, line := range []int{pos.Line, pos.Line - 1} {
+	hint := cmp.Or(unclosedHint(s, pos.Line), colonHint(s, pos.Line-1), indentHint(s, pos.Line), expressionHint(s, pos.Line))
+	errs.add(pos, "", "not YAML: %s%s", load.Message, hint)
+}
+
+// expressionHint says how an expression is quoted, if a line or the one above it may hold
+// one. It is empty otherwise.
+func expressionHint(s source, number int) string {
+	for _, line := range []int{number, number - 1} {
 		text := s.from(line, 1)
 		if expressionKeys.MatchString(text) || expressionLike.MatchString(text) {
-			hint = "; if this line holds an expression, put all of it in single quotes, or after | on a line of its own"
-			break
+			return "; if this line holds an expression, put all of it in single quotes, or after | on a line of its own"
 		}
 	}
-	if indent := indentHint(s, pos.Line); indent != "" {
-		hint = indent
-	}
-	if colon := colonHint(s, pos.Line-1); colon != "" {
-		hint = colon
-	}
-	if bracket := unclosedHint(s, pos.Line); bracket != "" {
-		hint = bracket
-	}
-	errs.add(pos, "", "not YAML: %s%s", load.Message, hint)
+	return ""
 }
 
 // colonLine is a line that is a name and a value with nothing between the colon and the value.
