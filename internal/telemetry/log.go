@@ -36,12 +36,11 @@ func NewHandler(w io.Writer, level slog.Leveler, project string) slog.Handler {
 // rename turns the names of slog into those of Cloud Logging.
 // An attribute that says nothing is left out.
 func rename(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) > 0 || a.Key != slog.MessageKey {
-		if isEmpty(a.Value) {
-			return slog.Attr{}
-		}
+	top := len(groups) == 0
+	if isEmpty(a.Value) && !(top && a.Key == slog.MessageKey) {
+		return slog.Attr{}
 	}
-	if len(groups) > 0 {
+	if !top {
 		return a
 	}
 	switch a.Key {
