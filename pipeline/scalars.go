@@ -280,13 +280,24 @@ func (p *pattern) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	}
 	v, err := regexp.Compile(inner.v) // alone first, so that )( does not pass
 	if err == nil {
-		v, err = regexp.Compile(`^(?:` + inner.v + `)$`)
+		v, err = regexp.Compile(patternHead + inner.v + patternTail)
 	}
 	if err != nil {
 		d.reject(n, &p.at, "%q is no RE2 pattern: %s", inner.v, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		return
 	}
 	p.v = v
+}
+
+// patternHead and patternTail stand around a pattern, so that it matches in full.
+const (
+	patternHead = `^(?:`
+	patternTail = `)$`
+)
+
+// PatternText returns the text in the file of a pattern of a Pipeline.
+func PatternText(p *regexp.Regexp) string {
+	return strings.TrimSuffix(strings.TrimPrefix(p.String(), patternHead), patternTail)
 }
 
 // encoding is the name of a cell encoding.

@@ -2,7 +2,6 @@ package lint
 
 import (
 	"encoding/base64"
-	"regexp"
 	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
@@ -92,7 +91,7 @@ func (c *checker) patterns(ch *pipeline.Change) {
 	}
 	for _, p := range ch.Filter.Families.Include { // others may well be excluded before they are there
 		if !slices.ContainsFunc(families, p.MatchString) {
-			c.add(Warning, RuleName, ch.Pos, place+"families", "pattern %s matches no family that table %q declares", text(p), ch.Table.Name)
+			c.add(Warning, RuleName, ch.Pos, place+"families", "pattern %s matches no family that table %q declares", pipeline.PatternText(p), ch.Table.Name)
 		}
 	}
 	for _, p := range slices.Concat(ch.Filter.Qualifiers.Include, ch.Filter.Qualifiers.Exclude) {
@@ -101,15 +100,9 @@ func (c *checker) patterns(ch *pipeline.Change) {
 		}
 		included := slices.Contains(ch.Filter.Qualifiers.Include, p)
 		if i := slices.IndexFunc(plain, p.MatchString); i >= 0 {
-			c.add(Warning, RuleName, ch.Pos, place+"qualifiers", "pattern %s is held against family:base64(qualifier) and matches none: column %s is %s there", text(p), plain[i], encoded[i])
+			c.add(Warning, RuleName, ch.Pos, place+"qualifiers", "pattern %s is held against family:base64(qualifier) and matches none: column %s is %s there", pipeline.PatternText(p), plain[i], encoded[i])
 		} else if included && !open {
-			c.add(Warning, RuleName, ch.Pos, place+"qualifiers", "pattern %s matches no column that table %q declares, as family:base64(qualifier)", text(p), ch.Table.Name)
+			c.add(Warning, RuleName, ch.Pos, place+"qualifiers", "pattern %s matches no column that table %q declares, as family:base64(qualifier)", pipeline.PatternText(p), ch.Table.Name)
 		}
 	}
-}
-
-// text is a pattern as the file has it.
-func text(p *regexp.Regexp) string {
-	s := p.String()
-	return s[len("^(?:") : len(s)-len(")$")]
 }
