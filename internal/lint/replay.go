@@ -178,10 +178,10 @@ func (c *checker) countsAgain(r MutationReplay) {
 		return
 	}
 	more := ""
-	if policy != "" {
+	switch {
+	case policy != "":
 		more = fmt.Sprintf("; under %s a message comes, and counts, up to %d times where another record or mapping of it fails, so let each hold one record that one mapping takes", policy, attempts)
-	}
-	if policy == "" && (w.OnFailure == pipeline.PolicyDeadLetter || w.OnUnmatched == pipeline.PolicyDeadLetter) {
+	case w.OnFailure == pipeline.PolicyDeadLetter || w.OnUnmatched == pipeline.PolicyDeadLetter:
 		more = "; a message of which over 1,000 records can never be written is kept as one dead letter, whose replay counts its good records again"
 	}
 	c.add(Warning, RuleRecount, r.Pos, r.Place, "%s: use dedupe: window or marker%s", CountAgain.Meaning(), more)
