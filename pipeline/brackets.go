@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bracket is a { or a [ in which a value in braces or brackets begins.
+// bracket is a { or a [ that begins a value.
 type bracket struct {
 	line   int
 	opener byte
@@ -14,9 +14,9 @@ type bracket struct {
 // closerOf maps an opening bracket to the one that closes it.
 var closerOf = map[byte]byte{'{': '}', '[': ']'}
 
-// unclosedHint says which bracket, opened at a line or before it, nothing closes in the
-// file: the YAML reader gives up further down, at a line that may be right. It is empty
-// where each is closed.
+// unclosedHint names a bracket, opened at a line or before it, that nothing closes in the
+// file: the YAML reader gives up further down, at a line that may be right. It is empty if
+// each is closed.
 func unclosedHint(s source, number int) string {
 	var open []bracket
 	block := -1 // the indentation of the field whose text on lines of its own is passed over
@@ -48,7 +48,7 @@ func unclosedHint(s source, number int) string {
 	return fmt.Sprintf("; line %d opens a %c that nothing closes: end it with %c", b.line, b.opener, closerOf[b.opener])
 }
 
-// valueOf returns what stands on a line behind its dashes and its field.
+// valueOf returns the text of a line behind its dashes and its field.
 func valueOf(text string) string {
 	for strings.HasPrefix(text, "- ") {
 		text = strings.TrimLeft(text[2:], " ")
@@ -59,8 +59,8 @@ func valueOf(text string) string {
 	return strings.TrimLeft(text, " ")
 }
 
-// scanBrackets returns the brackets that are open after a line which begins inside of
-// those given, or with one. A closing bracket of the other kind is a mismatch.
+// scanBrackets returns the brackets that are open after a line. The line begins inside the
+// given ones or, if there are none, with one. A closing bracket of the other kind is a mismatch.
 func scanBrackets(open []bracket, text string, line int) (after []bracket, mismatch bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
@@ -84,8 +84,8 @@ func scanBrackets(open []bracket, text string, line int) (after []bracket, misma
 	return open, false
 }
 
-// quotedLength returns how many bytes follow the quote at the beginning of a text up to
-// and with the one that ends it; 0 where none does on this line.
+// quotedLength returns how many bytes follow the quote at the beginning of a text, up to the
+// quote that ends it and with that one. It is 0 if none does on this line.
 func quotedLength(text string) int {
 	for i := 1; i < len(text); i++ {
 		switch {

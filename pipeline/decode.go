@@ -67,7 +67,7 @@ func fieldOf(t reflect.StructField) field {
 // decoder fills document structs from nodes and collects every fault.
 type decoder struct {
 	checker
-	around []mapping // the ones that the node stands in, outermost first
+	around []mapping // those around the node, outermost first
 }
 
 // value decodes n into v, which is addressable.

@@ -86,7 +86,7 @@ type inFlightDoc struct {
 	at
 	MaxEntries      count `key:"maxEntries" default:"2500" min:"1" max:"10000000" doc:"rows"`
 	MaxBytes        size  `key:"maxBytes" default:"64MiB" min:"1KiB" max:"64GiB" doc:"bytes of rows"`
-	MaxRequestBytes size  `key:"maxRequestBytes" default:"96MiB" min:"1KiB" max:"64GiB" doc:"memory reserved for requests: seven times the length of a short one; of a long one what has arrived and what it becomes"`
+	MaxRequestBytes size  `key:"maxRequestBytes" default:"96MiB" min:"1KiB" max:"64GiB" doc:"memory reserved for requests: for a short one seven times its length, for a long one the bytes that have arrived and the memory that they become"`
 	MaxRecordBytes  size  `key:"maxRecordBytes" default:"64MiB" min:"1KiB" max:"64GiB" doc:"memory that one record may become: values, rows and mutations; one that becomes more is rejected"`
 }
 

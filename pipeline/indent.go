@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// mapping is one with fixed fields that the decoder stands in.
+// mapping is a mapping of the file, with fixed fields, around the node that is decoded.
 type mapping struct {
 	place  string
 	fields []string
 	indent int // spaces before its fields; -1 inside braces
 }
 
-// enter notes that the decoder stands in a mapping, until the result is called.
+// enter notes that the nodes to come stand in a mapping, until leave is called.
 func (d *decoder) enter(n *yaml.Node, place string, fields []string) (leave func()) {
 	indent := n.Column - 1
 	if n.Style&yaml.FlowStyle != 0 {
@@ -25,8 +25,8 @@ func (d *decoder) enter(n *yaml.Node, place string, fields []string) (leave func
 	return func() { d.around = d.around[:len(d.around)-1] }
 }
 
-// lessIndented says that a key, which has no place where it stands, is a field of a
-// mapping around it: the usual fault is two spaces too many. It is empty for other keys.
+// lessIndented says that a key that its own mapping does not have is a field of a mapping
+// around it: usually it is indented by two spaces too many. It is empty for other keys.
 func (d *decoder) lessIndented(key *yaml.Node) string {
 	for _, m := range slices.Backward(d.around) {
 		if m.indent < 0 || m.indent >= key.Column-1 || !slices.Contains(m.fields, key.Value) {
@@ -41,8 +41,8 @@ func (d *decoder) lessIndented(key *yaml.Node) string {
 	return ""
 }
 
-// indentHint says what is wrong with the indentation of a line at which the YAML reader
-// gave up; empty where nothing is.
+// indentHint names the fault in the indentation of a line at which the YAML reader gave up.
+// It is empty if there is none.
 func indentHint(s source, number int) string {
 	levels, before := []int{}, 0 // the columns at which the mappings begin that are open; the line before
 	for i := range number - 1 {
@@ -78,7 +78,7 @@ func indentHint(s source, number int) string {
 			}
 		}
 		inner := levels[slices.IndexFunc(levels, func(l int) bool { return l > indent })]
-		return fmt.Sprintf("; line %d is indented by %d, and the fields above it by %d or %d: indent it as those that it stands beside", number, indent, outer, inner)
+		return fmt.Sprintf("; line %d is indented by %d, and the fields above it by %d or %d: indent it like the fields beside it", number, indent, outer, inner)
 	}
 	return ""
 }

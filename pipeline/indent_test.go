@@ -25,7 +25,7 @@ write:
           when: event.b
 `
 
-// What each hint says to write is the file as it was.
+// Each hint, if it is followed, leads back to the file as it was.
 func TestAWrongIndentationIsToldAndWhatToWrite(t *testing.T) {
 	if _, err := Parse([]byte(indentFile), Options{File: "p.yaml"}); err != nil {
 		t.Fatal(err)
@@ -35,11 +35,11 @@ func TestAWrongIndentationIsToldAndWhatToWrite(t *testing.T) {
 		{"  mappings:", "    mappings:", "line 10 is indented by 4, and line 9 above it, which has a value already, by 2: indent it by 2 too"},
 		{"      rowKey:", "        rowKey:", "line 13 is indented by 8, and line 12 above it, which has a value already, by 6: indent it by 6 too"},
 		{"      mutations:", "        mutations:", "indent it by 6 too"},
-		{"      table:", "     table:", "line 12 is indented by 5, and the fields above it by 4 or 6: indent it as those that it stands beside"},
+		{"      table:", "     table:", "line 12 is indented by 5, and the fields above it by 4 or 6: indent it like the fields beside it"},
 		{"      table:", "       table:", "indent it by 6 too"},
 		{"          when:", "            when:", "when is a field of write.mappings[0].mutations[0]: indent it by 10 spaces and not by 12"},
 		{"version:", "  version:", "line 1 is indented by 2: begin it in the first column"},
-		{"  format: json\n  mappings:", "      format: json\n  mappings:", "line 10 is indented by 2, and the fields above it by 0 or 6: indent it as those that it stands beside"},
+		{"  format: json\n  mappings:", "      format: json\n  mappings:", "line 10 is indented by 2, and the fields above it by 0 or 6: indent it like the fields beside it"},
 		{"write:", "    scans: {}\nwrite:", "scans is a field of the whole file: indent it by 0 spaces and not by 4"},
 	} {
 		broken := strings.Replace("\n"+indentFile, "\n"+c.line, "\n"+c.wrong, 1)[1:]

@@ -54,10 +54,10 @@ func (m *name) decode(d *decoder, n *yaml.Node, a at, f field) {
 	}
 }
 
-// hexEscape is an escape that reads as one byte and is a character of two.
+// hexEscape is an escape that looks like one byte and means a character of two bytes.
 var hexEscape = regexp.MustCompile(`^(?:[^\\"]|\\[^x]|\\x[0-7])*?(\\x[89a-fA-F][0-9a-fA-F])`)
 
-// doubt says of a name what its text probably does not mean.
+// doubt notes that the text of a name probably means other bytes.
 func (d *decoder) doubt(n *yaml.Node, place string) {
 	if n.Line == 0 {
 		return // a default

@@ -23,7 +23,7 @@ func Parse(data []byte, o Options) (*Pipeline, error) {
 }
 
 // read decodes the document, or returns nil where there is none to look at. The second
-// result is what may not be meant.
+// result is the Doubts of the Pipeline.
 func read(data []byte, file string, errs *faults) (*document, Errors) {
 	s := newSource(file, data)
 	root := readYAML(s, data, errs)

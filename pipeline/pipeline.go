@@ -34,7 +34,7 @@ type Expr struct {
 	Place  string // as in write.mappings[0].rowKey
 	Pos    Pos
 	Exact  bool
-	Quote  string // the quotes that YAML has taken from around it: ", ' or none
+	Quote  string // the quotes around it in the file, which YAML takes away: ", ' or none
 }
 
 // IsZero reports whether the file has no such expression.
@@ -57,7 +57,7 @@ type Pipeline struct {
 	Scans           []*Scan
 	Changes         []*Change
 	Tests           []*Test
-	// Doubts are what the file may say and probably does not mean, in the file's order.
+	// Doubts are warnings of names that are allowed and probably not meant, in the file's order.
 	Doubts Errors
 }
 
@@ -111,8 +111,8 @@ type Family struct {
 	AllowUndeclared bool
 }
 
-// Undeclared reports whether a qualifier is none of those that the family declares, which
-// says nothing where it declares none or allows others.
+// Undeclared reports whether the family declares columns, allows no others, and does not
+// declare this qualifier.
 func (f *Family) Undeclared(qualifier string) bool {
 	if len(f.Columns) == 0 || f.AllowUndeclared {
 		return false
@@ -120,7 +120,7 @@ func (f *Family) Undeclared(qualifier string) bool {
 	return !slices.ContainsFunc(f.Columns, func(c *Column) bool { return c.Qualifier == qualifier })
 }
 
-// NearestColumn returns the declared qualifier that was probably meant, "" where none is near.
+// NearestColumn returns the declared qualifier that was probably meant, or "" if none is near.
 func (f *Family) NearestColumn(qualifier string) string {
 	var names []string
 	for _, c := range f.Columns {
@@ -203,7 +203,7 @@ type Write struct {
 	Mappings    []*Mapping
 	OnUnmatched Policy
 	OnFailure   Policy
-	Unsaid      []string // which of onUnmatched and onFailure the file does not say
+	Unsaid      []string // those of onUnmatched and onFailure that the file leaves out
 	Ordered     bool
 	Limits      Limits
 	Repair      Repair

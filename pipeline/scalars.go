@@ -320,7 +320,8 @@ func (e *encoding) decode(d *decoder, n *yaml.Node, a at, _ field) {
 	e.v = v
 }
 
-// otherTypes are what other systems call types, by the encoding that holds all their values.
+// otherTypes maps the names of types in other systems to the encodings that hold all their
+// values.
 var otherTypes = map[string]string{
 	"int": "int64", "integer": "int64", "long": "int64", "bigint": "int64", "float": "float64", "double": "float64", "real": "float64",
 	"str": "string", "text": "string", "varchar": "string", "boolean": "bool", "datetime": "timestamp", "binary": "bytes", "blob": "bytes",

@@ -184,7 +184,7 @@ func colonHint(s source, number int) string {
 	return fmt.Sprintf("; line %d has no space after its colon: write %s: %s", number, m[1], m[2])
 }
 
-// disagreement says what is wrong with a scalar that is ambiguous.
+// disagreement says how readers disagree on a scalar that is ambiguous.
 func disagreement(n *yaml.Node) string {
 	return fmt.Sprintf("%s reads as %s in one version of YAML and as something else in another", n.Value, ambiguous(n))
 }
@@ -204,7 +204,7 @@ type checker struct {
 	bad   badNodes
 	depth int
 
-	doubts faults // what may not be meant
+	doubts faults // names that are probably not meant
 }
 
 // maxDepth bounds the nesting, far above what a pipeline says.

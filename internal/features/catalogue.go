@@ -23,7 +23,7 @@ type section struct {
 	Rows  []row
 }
 
-// isReason reports whether a reason is of a kind, and says more than it.
+// isReason reports whether a reason begins with one of the reasons and does not end there.
 func isReason(reason string) bool {
 	return slices.ContainsFunc(reasons, func(kind string) bool { return strings.HasPrefix(reason, kind) && reason != kind })
 }
@@ -38,8 +38,8 @@ type row struct {
 	Reason string
 }
 
-// reasons are how a reason begins: what is to come, what will not, and what is answered
-// otherwise than by a test.
+// reasons are the beginnings of a reason: the feature is to come, it will not come, or it is
+// answered otherwise than by a test.
 var reasons = []string{next, notApplicable, elsewhere}
 
 const (

@@ -25,9 +25,9 @@ func (c *checker) dedupe(m *mapping.Static) {
 	}
 }
 
-// Renaming says what another name of a mapping under dedupe does.
+// Renaming warns of another name for a mapping under dedupe.
 func Renaming(mapping string) string {
-	return fmt.Sprintf("the tokens of mapping %s hold its name and those of pipeline and table: after a renaming what was applied before is new, so let events and undelivered messages run out first", mapping)
+	return fmt.Sprintf("the tokens of mapping %s hold its name and those of pipeline and table: after a renaming, records that were applied before count as new, so let the events and the undelivered messages run out first", mapping)
 }
 
 // profile names the application profile that writes a mapping's table.

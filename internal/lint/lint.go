@@ -40,7 +40,7 @@ const (
 	RuleLateSet  Rule = "late-set"      // a set that is late shows again after a delete
 	RuleWindow   Rule = "window"        // what dedupe: window does not cover
 	RuleMarker   Rule = "marker"        // what dedupe: marker needs
-	RuleToken    Rule = "token"         // what tells contributions apart
+	RuleToken    Rule = "token"         // the tokens of dedupe
 	RuleProfile  Rule = "profile"       // what an application profile must allow
 	RuleID       Rule = "message-id"    // a replay from NAME-undelivered has new ids
 	RuleHotKey   Rule = "hot-key"       // writes go to one place
@@ -52,7 +52,7 @@ const (
 	RuleUndeclared Rule = "undeclared-column" // a column that its family does not declare
 	RuleDecimal    Rule = "decimal-as-text"   // an order of decimals that is one of text
 	RuleNull       Rule = "null"              // a null that is written as data
-	RulePolicy     Rule = "policy"            // a policy that nobody has chosen
+	RulePolicy     Rule = "policy"            // a policy that the file does not choose
 	RuleNegative   Rule = "key-order"         // a key's encoding does not sort as its numbers do
 	RuleName       Rule = "name"              // a name or pattern that probably means another
 )
@@ -128,7 +128,7 @@ func Load(data []byte, o pipeline.Options) (*Loaded, Findings) {
 	}
 	w, emits, err := compile(p)
 	more := faults(err, RuleCompile)
-	if len(found) > 0 { // a column may not be the one that is meant
+	if len(found) > 0 { // a fault may have hidden the column that is meant
 		more = slices.DeleteFunc(more, func(f *Finding) bool { return f.Rule == RuleType })
 	}
 	if found = found.with(more); len(found) > 0 {

@@ -72,8 +72,8 @@ func (c *checker) declared(pos pipeline.Pos, place string, f *pipeline.Family, q
 	c.undeclared(pos, place, f, qualifier, "which then reads as bytes")
 }
 
-// undeclared warns of a column that its family does not declare, and says what it is then.
-func (c *checker) undeclared(pos pipeline.Pos, place string, f *pipeline.Family, qualifier, what string) {
+// undeclared warns of a column that its family does not declare, and of the consequence.
+func (c *checker) undeclared(pos pipeline.Pos, place string, f *pipeline.Family, qualifier, consequence string) {
 	if !f.Undeclared(qualifier) {
 		return
 	}
@@ -81,5 +81,5 @@ func (c *checker) undeclared(pos pipeline.Pos, place string, f *pipeline.Family,
 	if near := f.NearestColumn(qualifier); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
-	c.add(Warning, RuleUndeclared, pos, place, "family %q declares no column %q, %s: declare it, as bytes if it is, or write undeclaredColumns: allow in the family%s", f.Name, qualifier, what, hint)
+	c.add(Warning, RuleUndeclared, pos, place, "family %q declares no column %q, %s: declare it, as bytes if it is, or write undeclaredColumns: allow in the family%s", f.Name, qualifier, consequence, hint)
 }

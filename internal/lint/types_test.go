@@ -167,7 +167,7 @@ scans:
     %s
 `
 
-// What a scan's expressions are takes the type of each declared column, or is an error.
+// Each place of a scan takes the values of a declared column, or lint reports an error.
 func TestColumnsThatNeverFitAScansPlacesAreErrors(t *testing.T) {
 	columns := map[string]string{"b": "\xff", "i": "\x00\x00\x00\x00\x00\x00\x00\x01", "f": "\x00\x00\x00\x00\x00\x00\x00\x00", "s": "x", "raw": "x",
 		"at": "\x00\x00\x00\x00\x00\x00\x00\x01", "tm": "\x00\x00\x00\x01", "d": "\x00\x00\x00\x01", "dec": "\x00\x00\x00\x02\x01", "f32": "\x00\x00\x00\x00", "i8": "\x01"}

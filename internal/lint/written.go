@@ -75,8 +75,9 @@ func (c *checker) policies() {
 	}
 }
 
-// patterns warns of patterns of a change stream that match none of the names that its
-// table declares, and let nothing through, or stand for the qualifier as it is written.
+// patterns warns of the patterns of a change stream that match none of the names that its
+// table declares, so that they let nothing through, and of those that match a qualifier as
+// the file writes it, and not in base64.
 func (c *checker) patterns(ch *pipeline.Change) {
 	place := "changes." + ch.Name + ".filter."
 	var families, encoded, plain []string
@@ -89,7 +90,7 @@ func (c *checker) patterns(ch *pipeline.Change) {
 			plain = append(plain, f.Name+":"+col.Qualifier)
 		}
 	}
-	for _, p := range ch.Filter.Families.Include { // others may well be excluded before they are there
+	for _, p := range ch.Filter.Families.Include { // a family may be excluded before it is there
 		if !slices.ContainsFunc(families, p.MatchString) {
 			c.add(Warning, RuleName, ch.Pos, place+"families", "pattern %s matches no family that table %q declares", pipeline.PatternText(p), ch.Table.Name)
 		}

@@ -34,8 +34,8 @@ func encode(e cell.Encoding, l pipeline.Literal, nullString string) ([]byte, err
 	return b, err
 }
 
-// instead says what to write in place of a literal whose type its encoding does not take:
-// a test holds values, and a conversion would be text.
+// instead says how to write a literal whose type its encoding does not take: a test holds
+// values, and a conversion would be text.
 func instead(e cell.Encoding, v any) string {
 	switch v := v.(type) {
 	case string:
