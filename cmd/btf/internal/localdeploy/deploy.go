@@ -69,10 +69,11 @@ func (d *Deployment) build(ctx context.Context, loaded *lint.Loaded) (map[lint.P
 		if !b.Wanted(p) || b.Name == lint.Changes { // nothing ticks here
 			continue
 		}
-		if releases[b.Name], err = d.buildRelease(b, cfg); err != nil {
-			delete(releases, b.Name)
+		r, err := d.buildRelease(b, cfg)
+		if err != nil {
 			return nil, errors.Join(err, closeReleases(releases))
 		}
+		releases[b.Name] = r
 	}
 	return releases, nil
 }
@@ -88,15 +89,13 @@ func (d *Deployment) ledgerOnce(ctx context.Context) (*ledger.Ledger, error) {
 	return d.ledger, nil
 }
 
-// buildRelease builds one version of a function, with as many instances as it is to have.
+// buildRelease builds one version of a function: one instance for any number of requests or,
+// of scan-worker if Workers is set, so many instances for one request each.
 func (d *Deployment) buildRelease(b assemble.Builder, cfg assemble.Config) (release, error) {
-	if b.Name != lint.ScanWorker || d.Workers == 0 {
-		return d.instances(b, cfg, 1)
+	n, pooled := 1, b.Name == lint.ScanWorker && d.Workers > 0
+	if pooled {
+		n = d.Workers
 	}
-	return d.instances(b, cfg, d.Workers)
-}
-
-func (d *Deployment) instances(b assemble.Builder, cfg assemble.Config, n int) (release, error) {
 	out := release{}
 	cfg.Stopping, out.stop = context.WithCancel(context.Background())
 	var built []*assemble.Function
@@ -118,8 +117,8 @@ func (d *Deployment) instances(b assemble.Builder, cfg assemble.Config, n int) (
 		built = append(built, f)
 		free <- f
 	}
-	if out.handler = free; b.Name != lint.ScanWorker || d.Workers == 0 {
-		out.handler = built[0] // for any number of requests at once
+	if out.handler = free; !pooled {
+		out.handler = built[0]
 	}
 	return out, nil
 }
