@@ -88,7 +88,7 @@ func (e *explainer) run(path, from string) error {
 // published prints the publish time of a message, which may have none.
 func published(t time.Time) string {
 	if t.IsZero() {
-		return "at no time that it says"
+		return "at an unknown time"
 	}
 	return t.Format(time.RFC3339Nano)
 }

@@ -62,7 +62,7 @@ row orders "order#a"
 record 0, 16 bytes: no mapping takes it, and onUnmatched is fail
   order: no, because f.yaml:9:13: event.type == "order" does not hold
 `},
-		{"timeless.json", `a push body: message "m-1", published at no time that it says
+		{"timeless.json", `a push body: message "m-1", published at an unknown time
 record 0, 16 bytes: no mapping takes it, and onUnmatched is fail
   order: no, because f.yaml:9:13: event.type == "order" does not hold
 `},

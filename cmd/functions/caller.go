@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -21,13 +22,13 @@ import (
 const (
 	// certsTime bounds fetching the keys with which Google signs.
 	certsTime = 10 * time.Second
-	// refusalsEvery is how often refused requests are told of: anybody can send them.
+	// refusalsEvery is how often refused requests are logged: anybody can send them.
 	refusalsEvery = 10 * time.Second
 )
 
-// caller is who may call the functions: one service account, with tokens that Google
-// signs for one audience. It guarantees that no other request reaches a handler, not even
-// its body.
+// caller is the one service account that may call the functions, with tokens that Google
+// signs for one audience. It guarantees that no other request reaches a handler,
+// and that the body of no other request is read.
 // Source: https://docs.cloud.google.com/pubsub/docs/authenticate-push-subscriptions
 type caller struct {
 	audience, account string
@@ -39,17 +40,14 @@ type caller struct {
 	refused int // since then
 }
 
-// newCaller returns nil where the environment asks for no check. Cloud Run's own check is
-// then all that keeps strangers out.
+// newCaller returns nil if the environment asks for no check. Then Cloud Run's own check
+// alone keeps other callers out.
 func newCaller(env environment) (*caller, error) {
 	if env.audience == "" {
 		return nil, nil
 	}
 	c := &caller{audience: env.audience, account: env.account, logger: env.logger}
-	client := &http.Client{Timeout: certsTime, Transport: okOnly{http.DefaultTransport}}
-	if env.certs != nil {
-		client.Transport = okOnly{env.certs}
-	}
+	client := &http.Client{Timeout: certsTime, Transport: okOnly{cmp.Or(env.certs, http.DefaultTransport)}}
 	var err error
 	if c.tokens, err = idtoken.NewValidator(context.Background(), option.WithHTTPClient(client)); err != nil {
 		return nil, fmt.Errorf("preparing to check tokens: %w", err)
@@ -78,8 +76,9 @@ func (c *caller) guard(h http.Handler) http.Handler {
 	})
 }
 
-// googleKeptSignature ends a token whose signature Cloud Run took off after it had checked it.
-const googleKeptSignature = ".SIGNATURE_REMOVED_BY_GOOGLE"
+// removedSignature ends a token from which Cloud Run has removed the signature that it
+// checked.
+const removedSignature = ".SIGNATURE_REMOVED_BY_GOOGLE"
 
 // check returns the status for a request that is not the caller's. The error quotes nothing
 // of the request.
@@ -92,11 +91,11 @@ func (c *caller) check(r *http.Request) (int, error) {
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
 		return http.StatusUnauthorized, errors.New("the Authorization header has no bearer token")
 	}
-	if strings.HasSuffix(token, googleKeptSignature) {
-		return http.StatusUnauthorized, fmt.Errorf("the signature of the token is taken off, as Cloud Run does once it has checked it: leave %s and %s unset there", audienceVariable, accountVariable)
+	if strings.HasSuffix(token, removedSignature) {
+		return http.StatusUnauthorized, fmt.Errorf("the token has no signature: Cloud Run removes it once it has checked the token: leave %s and %s unset there", audienceVariable, accountVariable)
 	}
 	if !signedRS256(token) {
-		return http.StatusUnauthorized, errors.New("the token is not signed as Google signs those of service accounts")
+		return http.StatusUnauthorized, errors.New("the token is not signed with RS256, as Google signs the tokens of service accounts")
 	}
 	payload, err := c.tokens.Validate(r.Context(), token, c.audience)
 	var fetching *url.Error
@@ -109,15 +108,15 @@ func (c *caller) check(r *http.Request) (int, error) {
 	verified, _ := payload.Claims["email_verified"].(bool)
 	switch {
 	case payload.Issuer != "https://accounts.google.com" && payload.Issuer != "accounts.google.com":
-		return http.StatusForbidden, errors.New("the token is of another issuer than Google's accounts")
+		return http.StatusForbidden, errors.New("the token is not of the issuer accounts.google.com")
 	case payload.Claims["email"] != c.account || !verified:
 		return http.StatusForbidden, fmt.Errorf("the token is of another account than %s", accountVariable)
 	}
 	return 0, nil
 }
 
-// signedRS256 reports whether a token says that it is signed as Pub/Sub's are. The validator
-// takes ES256, too, and panics at one whose signature is short.
+// signedRS256 reports whether a token says that it is signed with RS256, as those of Pub/Sub
+// are. The validator takes ES256 too, and panics if the signature of such a token is short.
 func signedRS256(token string) bool {
 	header, _, _ := strings.Cut(token, ".")
 	b, err := base64.RawURLEncoding.DecodeString(header)

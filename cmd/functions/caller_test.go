@@ -22,7 +22,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 )
 
-// google is what signs tokens and publishes its keys.
+// google signs tokens and publishes its keys.
 type google struct {
 	key     *rsa.PrivateKey
 	status  int // of the answer with the keys; 0: the network is down
@@ -110,8 +110,8 @@ func checkedFunctions(t testing.TB, g *google, log *functest.Log) *parts {
 	return built
 }
 
-// Only the push subscription's own account gets in, at every function; whoever else calls
-// is told nothing, and nothing of the request is logged.
+// Every function lets only the push subscription's own account in; other callers are told
+// nothing but the status, and nothing of their requests is logged.
 func TestTheFunctionsCheckTheTokenThemselves(t *testing.T) {
 	g, other := newGoogle(t), newGoogle(t)
 	log := &functest.Log{}
@@ -139,7 +139,7 @@ func TestTheFunctionsCheckTheTokenThemselves(t *testing.T) {
 		{"no signature", []string{"Bearer " + good[:strings.LastIndex(good, ".")+1]}, 401},
 		{"signed by none", []string{"Bearer " + g.token(t, map[string]any{"alg": "none"}, nil)}, 401},
 		{"a short signature of another kind", []string{"Bearer " + short[:strings.LastIndex(short, ".")+1] + "AAAA"}, 401},
-		{"Cloud Run's", []string{"Bearer " + good[:strings.LastIndex(good, ".")] + googleKeptSignature}, 401},
+		{"Cloud Run's", []string{"Bearer " + good[:strings.LastIndex(good, ".")] + removedSignature}, 401},
 		{"another audience", []string{"Bearer " + g.token(t, nil, map[string]any{"aud": testAudience + "x"})}, 401},
 		{"no audience", []string{"Bearer " + g.token(t, nil, map[string]any{"aud": nil})}, 401},
 		{"expired", []string{"Bearer " + g.token(t, nil, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})}, 401},

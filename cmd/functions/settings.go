@@ -22,7 +22,7 @@ const (
 	accountVariable  = "PUSH_SERVICE_ACCOUNT"
 )
 
-// settings are what the process reads from its environment, once, at its start.
+// settings are the values that the process reads from its environment, once, at its start.
 type settings struct {
 	assemble.Env
 	target       string // the function to serve; empty: every function for which there is work

@@ -32,10 +32,10 @@ const (
 	Project = "local"
 )
 
-// Options are what deployments on this machine differ in.
+// Options are the ways in which deployments on this machine differ.
 type Options struct {
 	Logger *slog.Logger
-	// Records is what scans with `to: log` write to.
+	// Records takes the records of scans with `to: log`.
 	Records *slog.Logger
 	// Holder names this process in leases.
 	Holder string
