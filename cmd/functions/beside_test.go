@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/race"
 )
 
 // Events are all written, soon, while every twentieth request is hostile: a message of a
@@ -20,7 +22,7 @@ func TestGoodEventsBesideHostileOnes(t *testing.T) {
 	switch {
 	case soak():
 		events = 20_000
-	case raceEnabled:
+	case race.Enabled:
 		events = 400
 	}
 	b := startBigtable(t, "my-project", "my-instance", "orders", "cf")
@@ -67,7 +69,7 @@ func TestGoodEventsBesideHostileOnes(t *testing.T) {
 	peak, p99 := peakMiB(t, c.cmd.Process.Pid), took[events*99/100]
 	t.Logf("%d events, p50 %v, p99 %v, %d deliveries came again; %d hostile ones; peak RSS %d MiB",
 		events, took[events/2].Round(time.Millisecond), p99.Round(time.Millisecond), again.Load(), hostile.sent.Load(), peak)
-	if peak > 256 && !raceEnabled {
+	if peak > 256 && !race.Enabled {
 		t.Errorf("peak RSS %d MiB, want at most 256", peak)
 	}
 	if p99 > 2*time.Second && soak() { // which runs on a machine of its own
@@ -102,7 +104,7 @@ func (h *hostility) send(n int) {
 		}
 		s := hostileShapes[n%len(hostileShapes)]
 		size := s.quick
-		if raceEnabled {
+		if race.Enabled {
 			size /= 10
 		}
 		post(h.client, h.c.url, envelope(1_000_000+n, s.make(size)))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/race"
 )
 
 const chaosFile = `
@@ -151,8 +152,11 @@ func (f *fleet) trouble(calls int, random *rand.Rand) {
 // covers: SNK-01, SNK-35, SNK-37, PLAN-07, FAIL-20
 func TestEveryRowIsRightAfterKillsAndFaults(t *testing.T) {
 	events, within := 5000, 2*time.Minute
-	if soak() {
+	switch {
+	case soak():
 		events, within = 50_000, 20*time.Minute
+	case race.Enabled:
+		events = 2000
 	}
 	f := newFleet(t, chaosFile, 2)
 	m := newModel(7)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/race"
 )
 
 // bigtableServer is an emulator over TCP with one table.
@@ -263,7 +264,7 @@ func TestALargeBodyBesideSmallOnesStaysWithinMemory(t *testing.T) {
 	}
 	peak := peakMiB(t, c.cmd.Process.Pid)
 	t.Logf("peak RSS %d MiB", peak)
-	if peak > 256 && !raceEnabled {
+	if peak > 256 && !race.Enabled {
 		t.Errorf("peak RSS %d MiB, want at most 256", peak)
 	}
 }

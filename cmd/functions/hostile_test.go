@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/race"
 )
 
 const hostileFile = `
@@ -105,8 +107,8 @@ func TestHostileMessagesStayWithinMemory(t *testing.T) {
 			switch {
 			case soak():
 				size = 9_900_000
-			case raceEnabled: // which measures no memory, and is ten times slower
-				size /= 10
+			case race.Enabled:
+				size /= 20
 			}
 			sendHostile(t, s, 10, size)
 		})
@@ -121,7 +123,7 @@ func TestAThousandDeliveriesOfTinyRecordsStayWithinMemory(t *testing.T) {
 		size = 100_000
 	}
 	deliveries := 1000
-	if raceEnabled && !soak() {
+	if race.Enabled && !soak() {
 		deliveries, size = 100, size/10
 	}
 	for _, s := range hostileShapes[:2] {
@@ -166,7 +168,7 @@ func sendHostile(t *testing.T, s hostileShape, deliveries, size int) {
 	wg.Wait()
 	peak := peakMiB(t, c.cmd.Process.Pid)
 	t.Logf("peak RSS %d MiB, the slowest answer after %v, %d refusals", peak, time.Duration(slowest.Load()).Round(time.Millisecond), refused.Load())
-	if peak > 256 && !raceEnabled {
+	if peak > 256 && !race.Enabled {
 		t.Errorf("peak RSS %d MiB, want at most 256", peak)
 	}
 	if took := time.Duration(slowest.Load()); took > 280*time.Second {

@@ -24,6 +24,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/race"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -186,7 +187,7 @@ func scanOnce(b *testing.B, p *pipeline.Pipeline, tables *scanworker.Tables) {
 
 // covers: SC-25
 func TestAWorkerHoldsAFewRowsHoweverLargeTheyAre(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector multiplies what a process holds")
 	}
 	const rows, size, most = 40, 10 << 20, 256

@@ -68,6 +68,7 @@ var table = map[string][]string{
 	"internal/googleemu":       {},
 	"internal/functest":        {"emulator"},
 	"internal/functest/deploy": {"internal/lint", "internal/localcloud", "pipeline"},
+	"internal/race":            {},
 	"internal/features":        {},
 	"internal/layers":          {},
 	"examples":                 {},
@@ -87,10 +88,10 @@ var table = map[string][]string{
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
-var testSupport = []string{"emulator", "examples", "internal/functest/...", "internal/googleemu", "internal/localcloud/...", "internal/telemetry", "ledger/storetest"}
+var testSupport = []string{"emulator", "examples", "internal/functest/...", "internal/googleemu", "internal/localcloud/...", "internal/race", "internal/telemetry", "ledger/storetest"}
 
 // testOnly is what no package but those of its own tree and test support may import outside a _test.go file.
-var testOnly = []string{"internal/functest/...", "internal/googleemu", "internal/features", "internal/layers", "ledger/storetest"}
+var testOnly = []string{"internal/functest/...", "internal/googleemu", "internal/features", "internal/layers", "internal/race", "ledger/storetest"}
 
 // notDeployed is what the binary of cmd/functions must not contain, by full import path: ours that serve laptops and tests, and their like of others.
 var notDeployed = []string{
@@ -101,6 +102,7 @@ var notDeployed = []string{
 	Module + "/internal/googleemu",
 	Module + "/internal/layers",
 	Module + "/internal/localcloud/...",
+	Module + "/internal/race",
 	Module + "/ledger/storetest",
 	"cloud.google.com/go/bigtable/bttest",
 	"cloud.google.com/go/pubsub/v2/pstest",

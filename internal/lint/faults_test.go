@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/race"
 	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
@@ -168,8 +169,14 @@ func TestNoExpressionIsBlamedForAFaultElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		faults := 0
-		for _, at := range field.FindAllSubmatchIndex(data, -1) {
+		faults, step := 0, 1
+		if race.Enabled {
+			step = 4
+		}
+		for i, at := range field.FindAllSubmatchIndex(data, -1) {
+			if i%step != 0 {
+				continue
+			}
 			for how, change := range breaks {
 				broken := slices.Concat(data[:at[0]], []byte(change(string(data[at[2]:at[3]]))), data[at[1]:])
 				l, findings := Load(broken, pipeline.Options{File: file})
@@ -184,7 +191,7 @@ func TestNoExpressionIsBlamedForAFaultElsewhere(t *testing.T) {
 				}
 			}
 		}
-		if faults < 50 {
+		if faults < 50/step {
 			t.Errorf("%s: %d faults are too few to show anything", file, faults)
 		}
 	}

@@ -1,6 +1,0 @@
-//go:build !race
-
-package main
-
-// raceEnabled: memory is measured.
-const raceEnabled = false

@@ -1,6 +1,0 @@
-//go:build race
-
-package main
-
-// raceEnabled: memory is not what it is without the detector.
-const raceEnabled = true
