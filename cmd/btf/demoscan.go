@@ -15,12 +15,12 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // scanning is what the workers tell while the demo scans.

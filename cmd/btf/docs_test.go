@@ -11,8 +11,8 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // blocks returns the fenced blocks of a section of docs/scans.md.

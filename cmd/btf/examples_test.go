@@ -21,7 +21,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/examples"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Every example of the repository has tests, and passes them and lint.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 func explainCommand(env assemble.Env) *cobra.Command {

@@ -22,10 +22,10 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 const (

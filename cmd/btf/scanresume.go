@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // This file is what --resume decides before anything is written: that the scan is the

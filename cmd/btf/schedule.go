@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // clock is the time that schedules go by.

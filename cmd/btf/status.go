@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 func statusCommand(env assemble.Env) *cobra.Command {

@@ -23,8 +23,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest/deploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // soak says that sizes are full.

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // Retentions reads how long tables keep their changes. It is safe for concurrent use.

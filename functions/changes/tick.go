@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // tick reconciles a stream and publishes tasks of the partitions that are due. It does

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // texts prints splits in the reference's notation.

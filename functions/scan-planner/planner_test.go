@@ -23,11 +23,11 @@ import (
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 const file = `

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // maxKey is Bigtable's limit for a row key, in bytes.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // lookBack is how long after its due time a request may be published: twice as long as

@@ -10,8 +10,8 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // maxKinds bounds the kinds of failures that one task tells apart.

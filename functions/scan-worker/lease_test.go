@@ -17,10 +17,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // slowTable has n rows and takes a while for each. It reads one range, (k, *) or all.

@@ -9,9 +9,9 @@ import (
 	"cloud.google.com/go/bigtable"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // Tables keeps a client for each instance and application profile that scans read. It

@@ -11,12 +11,12 @@ import (
 
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 func TestTheWorkerHasTheSinksThatTheFileIsToldItHas(t *testing.T) {
-	const file = "../../pipeline/testdata/every.yaml"
+	const file = "../../internal/pipeline/testdata/every.yaml"
 	text, err := os.ReadFile(filepath.FromSlash(file))
 	if err != nil {
 		t.Fatal(err)

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // rejectedRow is a row with the service's verdict on it.

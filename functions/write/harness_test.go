@@ -24,9 +24,9 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 const instance = "projects/my-project/instances/my-instance"

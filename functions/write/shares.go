@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 const (

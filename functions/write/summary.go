@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // maxNotes bounds the lines that one delivery logs about its failures; the summary

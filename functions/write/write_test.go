@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // secret stands in every bad record's data: it may be nowhere in the log.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 func source(text string) pipeline.Expr {

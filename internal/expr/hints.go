@@ -14,7 +14,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // call is a call that takes none of the types at hand.

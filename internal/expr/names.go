@@ -10,7 +10,7 @@ import (
 	"cel.dev/cel-go/common"
 	"cel.dev/cel-go/common/decls"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // nameFault is a name that cannot stand in its place.

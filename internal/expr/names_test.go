@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Each fault is told with what to write, and what is told to write is written.

@@ -11,7 +11,7 @@ import (
 	"cel.dev/cel-go/common/types"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Cell is the newest version of one column of a row. Qualifier and Value are literal

@@ -9,7 +9,7 @@ import (
 	"cel.dev/cel-go/common/operators"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Shape says which parts of a value are columns as they are, so that they can be

@@ -12,7 +12,7 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // What can be said of an expression without a record. All of it errs on the side of

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // dedupe says what a mapping's dedupe needs and does not cover.

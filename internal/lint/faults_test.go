@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // Files with faults of both kinds, in form and names (parse) and in expressions
@@ -165,7 +165,7 @@ func TestNoExpressionIsBlamedForAFaultElsewhere(t *testing.T) {
 		"unreadable": func(name string) string { return name + ": !bad " },
 	}
 	for _, file := range []string{"orders.yaml", "every.yaml"} {
-		data, err := os.ReadFile(filepath.Join("../../pipeline/testdata", file))
+		data, err := os.ReadFile(filepath.Join("../pipeline/testdata", file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestNoExpressionIsBlamedForAFaultElsewhere(t *testing.T) {
 }
 
 func TestAFileWithOneFaultHasOneFinding(t *testing.T) {
-	paths, err := filepath.Glob("../../pipeline/testdata/broken/*.yaml")
+	paths, err := filepath.Glob("../pipeline/testdata/broken/*.yaml")
 	if err != nil || len(paths) < 40 {
 		t.Fatalf("%d files, %v", len(paths), err)
 	}
@@ -215,11 +215,11 @@ func TestAFileWithOneFaultHasOneFinding(t *testing.T) {
 
 // FuzzLoad: whatever a file holds, it is loaded or has a fault, and a fault has a place.
 func FuzzLoad(f *testing.F) {
-	paths, err := filepath.Glob("../../pipeline/testdata/broken/*.yaml")
+	paths, err := filepath.Glob("../pipeline/testdata/broken/*.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, path := range append(paths, "../../pipeline/testdata/orders.yaml", "../../pipeline/testdata/every.yaml") {
+	for _, path := range append(paths, "../pipeline/testdata/orders.yaml", "../pipeline/testdata/every.yaml") {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

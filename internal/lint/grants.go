@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Principal is who gets a role.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Severity says how much a finding matters.

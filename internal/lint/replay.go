@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Verdict says what a second delivery of a record does.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // rig is a file with room for a mapping's parts.

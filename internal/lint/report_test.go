@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing them")
@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 // The golden files are made by: go test ./internal/lint -run Golden -update
 func TestGoldenReports(t *testing.T) {
 	for _, file := range []string{"orders.yaml", "every.yaml"} {
-		data, err := os.ReadFile(filepath.Join("../../pipeline/testdata", file))
+		data, err := os.ReadFile(filepath.Join("../pipeline/testdata", file))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Duration is a time.Duration that prints as Terraform wants it: whole seconds, "300s".

@@ -11,8 +11,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // typedExpressions have each static type of CEL that an expression can have, and the

@@ -9,8 +9,8 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // made is a row before it is merged.

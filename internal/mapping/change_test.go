@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 func compiledChanges(t *testing.T, options string) (*Changes, error) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // mapping is a pipeline.Mapping with its expressions compiled.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Emit makes output records of the rows of a scan. It is safe for concurrent use.

@@ -12,7 +12,7 @@ import (
 	"cloud.google.com/go/bigtable"
 	"pgregory.net/rapid"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 const emitTables = `

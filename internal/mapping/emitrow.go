@@ -11,7 +11,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // columnInfo is what there is to know of a declared column.

@@ -8,8 +8,8 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // ErrUnmatched is why a record that no mapping takes is not written.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // refusedFilters are filters that Bigtable refuses with part of what is said of each, and

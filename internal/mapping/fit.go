@@ -8,7 +8,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // An expression is held against the place that its value goes to before there is a record,

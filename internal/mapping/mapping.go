@@ -17,8 +17,8 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // Limits are the service's, in bytes and counts. Tests lower them.

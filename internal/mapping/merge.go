@@ -8,7 +8,7 @@ import (
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // tokenBytes is the length of an idempotency token; the service asks for at least 8.

@@ -12,7 +12,7 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Lines prints the mutations of an entry, one a line, values in the encodings that

@@ -2,7 +2,7 @@ package mapping
 
 import (
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Static is a compiled mapping, for what can be said of it without a record.

@@ -16,8 +16,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // DefaultMessage is the message of a test that says nothing of it but data.

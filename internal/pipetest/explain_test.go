@@ -12,8 +12,8 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 var published = time.Date(2026, 8, 30, 10, 15, 31, 456789e3, time.UTC)

@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // encode returns the bytes of a literal in an encoding. It is exact: integers as JSON

@@ -9,7 +9,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // anyMicros stands for the row's time where the test leaves it open. No cell has it.

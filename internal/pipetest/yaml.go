@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // errNoLiteral: a value has no literal that a test could say it with.

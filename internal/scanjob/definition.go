@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // TableOf returns the full name of the table that a scan reads.

@@ -11,12 +11,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 const file = `

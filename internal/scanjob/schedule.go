@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // LastDue returns the last minute after one time and up to another for which the

@@ -7,8 +7,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // Sinks opens the sinks that a pipeline file names, each topic once. It is safe for

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // hold is what is accepted and has no outcome yet.

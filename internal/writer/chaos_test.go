@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // faulty is a service that applies what it is asked, and fails in every way it can:

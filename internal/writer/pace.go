@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Bounds of what the service may ask for at once (its Java client has the same), and

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // issue-row: 18

@@ -3,7 +3,7 @@ package writer
 import (
 	"fmt"
 
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // Schemas finds the schema of a table among those of a pipeline file: the table with

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // pause spreads a table's attempts while it fails. The first wait is short, since most

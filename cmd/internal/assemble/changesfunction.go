@@ -8,8 +8,8 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // Changes builds the function changes.

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/file"
 	"github.com/bigtable-functions/bigtable-functions/ledger/firestore"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // ServicesConfig says which services a program reaches, and how.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // profileTimeout bounds the check of application profiles, for which a start waits if the

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // createTables makes every table whose name the file says, what families it lacks, and

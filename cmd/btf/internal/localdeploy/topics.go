@@ -11,9 +11,9 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
-	"github.com/bigtable-functions/bigtable-functions/pipeline"
 )
 
 // service is one function over HTTP: its URL stays, its versions change.

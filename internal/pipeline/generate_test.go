@@ -16,8 +16,8 @@ import (
 var update = flag.Bool("update", false, "write the schema and the reference instead of comparing them")
 
 const (
-	schemaFile    = "pipeline.schema.json"
-	referenceFile = "../docs/pipeline-reference.md"
+	schemaFile    = "../../docs/pipeline.schema.json"
+	referenceFile = "../../docs/pipeline-reference.md"
 )
 
 // The files are made by: go test ./pipeline -run Current -update
@@ -214,7 +214,7 @@ func reference() string {
 	var b strings.Builder
 	b.WriteString(`# Pipeline file: every field
 
-<!-- Generated from the types in pipeline/document.go: go test ./pipeline -run Current -update -->
+<!-- Generated from the types in internal/pipeline/document.go: go test ./internal/pipeline -run Current -update -->
 
 Words in capitals are names of yours. Types: **text**; **expression**, in CEL; **name**, the literal bytes of a
 key or qualifier, text or ` + "`{base64: \"…\"}`" + `; **size**, such as ` + "`64MiB`" + `; **duration**, such as ` + "`10s`" + `; **time**, such as
@@ -222,7 +222,7 @@ key or qualifier, text or ` + "`{base64: \"…\"}`" + `; **size**, such as ` + "
 "One of" marks fields of which exactly one is written.
 
 An editor with a YAML language server checks a file whose first line is
-` + "`# yaml-language-server: $schema=https://raw.githubusercontent.com/bigtable-functions/bigtable-functions/main/pipeline/pipeline.schema.json`" + `.
+` + "`# yaml-language-server: $schema=https://raw.githubusercontent.com/bigtable-functions/bigtable-functions/main/docs/pipeline.schema.json`" + `.
 
 | path | type | default | bounds | |
 |---|---|---|---|---|

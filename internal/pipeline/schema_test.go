@@ -16,7 +16,7 @@ import (
 func wholeFiles(t *testing.T) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
-	for _, pattern := range []string{"testdata/*.yaml", "../examples/*/pipeline.yaml"} {
+	for _, pattern := range []string{"testdata/*.yaml", "../../examples/*/pipeline.yaml"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func wholeFiles(t *testing.T) map[string][]byte {
 			files[path] = data
 		}
 	}
-	text, err := os.ReadFile("../docs/pipeline.md")
+	text, err := os.ReadFile("../../docs/pipeline.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func wholeFiles(t *testing.T) map[string][]byte {
 	if !found || len(files) < 3 {
 		t.Fatal("no whole files found")
 	}
-	files["../docs/pipeline.md"] = []byte(block + "\n")
+	files["../../docs/pipeline.md"] = []byte(block + "\n")
 	return files
 }
 
