@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"cloud.google.com/go/bigtable"
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
@@ -82,9 +83,11 @@ func watch(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, meth
 	return &watched{ClientStream: stream, w: w, callers: ctx}, nil
 }
 
-// fail notes why an attempt has failed; the end of a stream is no failure.
+// fail notes why an attempt has failed; the end of a stream is no failure. gRPC refuses a
+// call whose deadline has passed also before the timer of its context has run.
 func (w *Watch) fail(ctx context.Context, err error) {
-	if ctx.Err() == nil && !errors.Is(err, io.EOF) {
+	deadline, bounded := ctx.Deadline()
+	if over := ctx.Err() != nil || bounded && time.Until(deadline) <= 0; !over && !errors.Is(err, io.EOF) {
 		w.Failed = status.Code(err)
 	}
 }
