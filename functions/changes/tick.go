@@ -7,10 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/changeread"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
-	"github.com/bigtable-functions/bigtable-functions/internal/retry"
-	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -74,7 +73,11 @@ func startOf(start pipeline.Start, now time.Time, retention time.Duration) (time
 // reconcile brings the ledger to what the service has, and returns the partitions that
 // are due.
 func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease) ([]ledger.PartitionID, error) {
-	service, err := f.partitions(ctx, s)
+	conn, err := f.cfg.Conn(ctx, s.change)
+	if err != nil {
+		return nil, err
+	}
+	service, err := changeread.Partitions(ctx, s.table, conn)
 	if err != nil {
 		return nil, err
 	}
@@ -109,36 +112,4 @@ func dueOf(top *ledger.Topology, awaited []int) []ledger.PartitionID {
 		out[i] = p.PartitionID
 	}
 	return out
-}
-
-// asking is waited between two attempts to read the service's partitions.
-var asking = retry.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}
-
-const askAttempts = 5
-
-// partitions asks for the partitions that the service has, which are all keys, each once.
-func (f *function) partitions(ctx context.Context, s *stream) ([]rowrange.Range, error) {
-	conn, err := f.cfg.Conn(ctx, s.change)
-	if err != nil {
-		return nil, err
-	}
-	for failures := 1; ; failures++ {
-		ranges, err := s.table.Partitions(ctx, conn)
-		if err == nil {
-			out := make([]rowrange.Range, len(ranges))
-			for i, r := range ranges {
-				if out[i], err = changestream.ReadRange(r); err != nil {
-					return nil, err
-				}
-			}
-			return out, changestream.CheckPartitions(out)
-		}
-		class := retry.Classify(err)
-		if class.Verdict != retry.VerdictTransient || failures == askAttempts {
-			return nil, fmt.Errorf("asking for the partitions of table %s: %w", s.change.Table.Name, retry.Bare(class.Code))
-		}
-		if err := retry.Sleep(ctx, max(class.Delay, asking.Delay(failures, 0.5))); err != nil {
-			return nil, err
-		}
-	}
 }

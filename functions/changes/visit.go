@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/changeread"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
@@ -125,10 +126,9 @@ func (w *work) relay(ctx, slice context.Context) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	w.source = &source{
-		table: w.table, conn: conn, opening: opening, end: w.change.End, heartbeat: w.cfg.Heartbeat,
-		limit: w.change.MaxRecordBytes, idleStop: w.change.IdleStop,
-	}
+	w.source = &source{idleStop: w.change.IdleStop, Reader: changeread.Reader{
+		Table: w.table, Conn: conn, Opening: opening, End: w.change.End, Heartbeat: w.cfg.Heartbeat, MaxBytes: w.change.MaxRecordBytes,
+	}}
 	if !w.goesOn() {
 		w.source.refuse = w.refuse
 	}

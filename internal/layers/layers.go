@@ -37,6 +37,7 @@ var table = map[string][]string{
 
 	// Calls of services.
 	"internal/btrpc":      {"internal/retry"},
+	"internal/changeread": {"internal/btrpc", "internal/changestream", "internal/retry", "internal/rowrange"},
 	"internal/writer":     {"internal/btrpc", "internal/pipeline", "internal/retry"},
 	"internal/deadletter": {},
 	"internal/scanjob":    {"internal/pipeline", "internal/task", "ledger"},
@@ -53,8 +54,8 @@ var table = map[string][]string{
 		"internal/task", "internal/telemetry", "ledger"},
 	"functions/scan-worker": {"internal/btrpc", "internal/deadletter", "internal/mapping", "internal/pipeline", "internal/push", "internal/relay", "internal/retry",
 		"internal/rowrange", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "ledger"},
-	"functions/changes": {"internal/btrpc", "internal/changestream", "internal/deadletter", "internal/mapping", "internal/pipeline", "internal/push", "internal/relay",
-		"internal/retry", "internal/rowrange", "internal/sink", "internal/task", "internal/telemetry", "ledger"},
+	"functions/changes": {"internal/btrpc", "internal/changeread", "internal/changestream", "internal/deadletter", "internal/mapping", "internal/pipeline", "internal/push", "internal/relay",
+		"internal/retry", "internal/sink", "internal/task", "internal/telemetry", "ledger"},
 
 	// The emulator shares only row ranges with what it tests.
 	"emulator":                  {"emulator/internal/filter", "emulator/internal/journal", "emulator/internal/store"},
