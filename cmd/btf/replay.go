@@ -24,6 +24,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/replay"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 )
@@ -38,7 +39,7 @@ const (
 )
 
 func replayCommand(env assemble.Env) *cobra.Command {
-	r := replay{env: env}
+	r := replayRun{env: env}
 	cmd := &cobra.Command{
 		Use:   "replay -f FILE",
 		Short: "Apply dead letters and undelivered messages as they were meant",
@@ -65,14 +66,14 @@ func replayCommand(env assemble.Env) *cobra.Command {
 	return cmd
 }
 
-type replay struct {
+type replayRun struct {
 	env                           assemble.Env
 	file, table, errorText, since string
 	dryRun, newIDs                bool
 	stdout, stderr                io.Writer
 
 	after  time.Time // what is older is left; zero: nothing is
-	reader *write.Replayer
+	reader *replay.Reader
 	writer *writer.Writer
 	told   atomic.Int64 // failures printed
 
@@ -83,7 +84,7 @@ type replay struct {
 // replayCounts is what became of the messages.
 type replayCounts struct{ replayed, filtered, failed int }
 
-func (r *replay) run(ctx context.Context) (err error) {
+func (r *replayRun) run(ctx context.Context) (err error) {
 	p, err := r.load()
 	if err != nil {
 		return err
@@ -94,7 +95,7 @@ func (r *replay) run(ctx context.Context) (err error) {
 	if r.table != "" && !slices.ContainsFunc(p.Tables, func(t *pipeline.Table) bool { return t.Name == r.table }) {
 		return fmt.Errorf("--table %s: the pipeline file has no such table", r.table)
 	}
-	if r.reader, err = write.NewReplayer(p, mapping.ServiceLimits(), r.newIDs); err != nil {
+	if r.reader, err = replay.NewReader(p, mapping.ServiceLimits(), r.newIDs); err != nil {
 		return err
 	}
 	services, err := assemble.NewServices(assemble.ServicesConfig{Env: r.env, Pipeline: p, UserAgent: "bigtable-functions"})
@@ -121,7 +122,7 @@ func (r *replay) run(ctx context.Context) (err error) {
 	return r.tell()
 }
 
-func (r *replay) load() (*pipeline.Pipeline, error) {
+func (r *replayRun) load() (*pipeline.Pipeline, error) {
 	text, err := os.ReadFile(r.file)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pipeline file: %w", err)
@@ -154,7 +155,7 @@ func since(text string, now time.Time) (time.Time, error) {
 }
 
 // drain replays both subscriptions, side by side.
-func (r *replay) drain(ctx context.Context, client *pubsub.Client, project, name string) error {
+func (r *replayRun) drain(ctx context.Context, client *pubsub.Client, project, name string) error {
 	bar := newProgress(r.stderr, "replayed", unknownTotal)
 	defer bar.end()
 	g, ctx := errgroup.WithContext(ctx)
@@ -175,7 +176,7 @@ func (r *replay) drain(ctx context.Context, client *pubsub.Client, project, name
 	return g.Wait()
 }
 
-func (r *replay) progress(bar *progress) {
+func (r *replayRun) progress(bar *progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.dryRun {
@@ -184,7 +185,7 @@ func (r *replay) progress(bar *progress) {
 }
 
 // one replays one message and reports whether it is done with.
-func (r *replay) one(ctx context.Context, m *push.Message) bool {
+func (r *replayRun) one(ctx context.Context, m *push.Message) bool {
 	x, err := r.read(m)
 	if !r.wanted(x) {
 		r.count(func(n *replayCounts) { n.filtered++ })
@@ -209,27 +210,27 @@ func (r *replay) one(ctx context.Context, m *push.Message) bool {
 	return !r.dryRun
 }
 
-func (r *replay) read(m *push.Message) (*write.Replay, error) {
+func (r *replayRun) read(m *push.Message) (*replay.Work, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reader.Read(m, time.Now())
 }
 
-func (r *replay) count(change func(*replayCounts)) {
+func (r *replayRun) count(change func(*replayCounts)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.counts)
 }
 
 // wanted holds a message against the filters.
-func (r *replay) wanted(x *write.Replay) bool {
+func (r *replayRun) wanted(x *replay.Work) bool {
 	return (r.table == "" || slices.Contains(x.Tables, r.table)) &&
 		(r.errorText == "" || strings.Contains(x.Letter.Error, r.errorText)) &&
 		!x.Since.Before(r.after)
 }
 
 // apply applies the rows, and fails where something of the message is not written.
-func (r *replay) apply(ctx context.Context, x *write.Replay) error {
+func (r *replayRun) apply(ctx context.Context, x *replay.Work) error {
 	if len(x.Rows) == 0 || r.dryRun {
 		return firstOf(x.Refused)
 	}
@@ -251,7 +252,7 @@ func firstOf(errs []error) error {
 }
 
 // print shows what a message would write.
-func (r *replay) print(x *write.Replay) {
+func (r *replayRun) print(x *replay.Work) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kind := cmp.Or(string(x.Letter.Kind), "undelivered")
@@ -274,7 +275,7 @@ func (r *replay) print(x *write.Replay) {
 }
 
 // tell ends with the counts; an error where something failed.
-func (r *replay) tell() error {
+func (r *replayRun) tell() error {
 	n := r.counts
 	did := "replayed and acknowledged"
 	if r.dryRun {

@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
+	"github.com/bigtable-functions/bigtable-functions/internal/replay"
 )
 
 // twoCounters counts one record into one row through two mappings.
@@ -61,7 +61,7 @@ MORE
 func (h *house) replayed(file string) {
 	h.t.Helper()
 	p := parse(h.t, file)
-	r, err := write.NewReplayer(p, mapping.ServiceLimits(), false)
+	r, err := replay.NewReader(p, mapping.ServiceLimits(), false)
 	if err != nil {
 		h.t.Fatal(err)
 	}

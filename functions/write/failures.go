@@ -7,6 +7,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/settle"
 )
 
 // failure is a record or a row that can never be written.
@@ -177,13 +178,13 @@ func (f *function) malformed(d *delivery) failure {
 // refusedRow keeps an entry that the service refuses for good, so that it can be
 // applied as it was meant; one that is too large for a message, as the record it came
 // from. The service's own words go into the letter, not into the log.
-func (f *function) refusedRow(d *delivery, r rejectedRow) failure {
-	part := r.row.Parts[0]
-	d.summary.table(r.row.Schema.Name).Failed++
-	letter := f.letter(d, part.Record, part.Mapping.Name, r.reason)
-	if r.reason.Detail != "" {
-		letter.Error += ": " + r.reason.Detail
+func (f *function) refusedRow(d *delivery, r settle.Rejected) failure {
+	part := r.Row.Parts[0]
+	d.summary.table(r.Row.Schema.Name).Failed++
+	letter := f.letter(d, part.Record, part.Mapping.Name, r.Reason)
+	if r.Reason.Detail != "" {
+		letter.Error += ": " + r.Reason.Detail
 	}
-	kept := letter.SetRow(r.row.Table, r.row.Entry, r.row.Unless) || d.record(part.Record) != nil
-	return failure{letter: letter, lost: !kept, reason: &mapping.Rejection{Record: part.Record, Mapping: part.Mapping.Name, Err: r.reason}}
+	kept := letter.SetRow(r.Row.Table, r.Row.Entry, r.Row.Unless) || d.record(part.Record) != nil
+	return failure{letter: letter, lost: !kept, reason: &mapping.Rejection{Record: part.Record, Mapping: part.Mapping.Name, Err: r.Reason}}
 }

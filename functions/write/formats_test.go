@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/replay"
 )
 
 const eventsFile = `
@@ -97,7 +97,7 @@ func TestCloudEventsBecomeRowsAndFailedOnesCanBeReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replayer, err := write.NewReplayer(p, mapping.ServiceLimits(), false)
+	replayer, err := replay.NewReader(p, mapping.ServiceLimits(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestAnUndeliveredScanRequestIsNotReplayedAsARecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replayer, err := write.NewReplayer(p, mapping.ServiceLimits(), false)
+	replayer, err := replay.NewReader(p, mapping.ServiceLimits(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,11 @@ import (
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 
-	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/replay"
 )
 
 // movedBy are the attributes that Pub/Sub gives a message which it moves.
@@ -42,13 +42,13 @@ type name string
 
 func (n name) String() string { return instance + "/tables/" + string(n) }
 
-func replayer(t *testing.T, file string) *write.Replayer {
+func replayer(t *testing.T, file string) *replay.Reader {
 	t.Helper()
 	p, err := pipeline.Parse([]byte(file), pipeline.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := write.NewReplayer(p, mapping.ServiceLimits(), true)
+	r, err := replay.NewReader(p, mapping.ServiceLimits(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
+	"github.com/bigtable-functions/bigtable-functions/internal/replay"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 )
 
@@ -389,7 +390,7 @@ func (w *world) replay(file string, newIDs bool, topics ...string) []error {
 	})
 	w.must(err)
 	defer func() { w.must(bt.Close(context.Background())) }()
-	r, err := write.NewReplayer(p, mapping.ServiceLimits(), newIDs)
+	r, err := replay.NewReader(p, mapping.ServiceLimits(), newIDs)
 	w.must(err)
 	var left []error
 	for _, topic := range topics {
@@ -407,7 +408,7 @@ func (w *world) replay(file string, newIDs bool, topics ...string) []error {
 	return failed
 }
 
-func (w *world) replayOne(r *write.Replayer, bt *writer.Writer, m *push.Message) error {
+func (w *world) replayOne(r *replay.Reader, bt *writer.Writer, m *push.Message) error {
 	x, err := r.Read(m, time.Now())
 	if err != nil {
 		return err

@@ -20,19 +20,13 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
+	"github.com/bigtable-functions/bigtable-functions/internal/settle"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 )
 
 // Budget is how long one delivery may take: under the service's timeout (290 s),
 // which is under the subscription's ack deadline (300 s).
 const Budget = 270 * time.Second
-
-// Applier applies entries to Bigtable. The result has an error for each entry: nil
-// when it is applied, a *retry.Rejected when it can never be, any other when it is
-// not known to be. Entries of one row are applied in order.
-type Applier interface {
-	Apply(ctx context.Context, entries []writer.Entry) []error
-}
 
 // DeadLetters keeps what the function gives up on. nil means that every letter is durable.
 type DeadLetters interface {
@@ -44,7 +38,7 @@ type DeadLetters interface {
 type Config struct {
 	Pipeline    *pipeline.Pipeline
 	Compiled    *mapping.Write // its write section, as lint.Load has it
-	Writer      Applier
+	Writer      settle.Writer
 	DeadLetters DeadLetters
 	Budget      time.Duration
 	Logger      *slog.Logger
@@ -98,7 +92,7 @@ type delivery struct {
 	refused refusals
 	post    post
 	last    last
-	counted map[string]struct{} // see applying
+	counted map[string]struct{} // see settle.Settler
 	summary Summary
 	notes   int // failures logged
 }
@@ -285,11 +279,14 @@ func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) 
 	for _, r := range rows {
 		d.summary.table(r.Schema.Name).Sent++
 	}
-	a := applying{writer: f.cfg.Writer, maxBytes: int(f.cfg.Pipeline.Write.Limits.Batch.MaxBytes), counted: d.counted}
+	s := settle.Settler{Writer: f.cfg.Writer, MaxBytes: int(f.cfg.Pipeline.Write.Limits.Batch.MaxBytes), Counted: d.counted}
 	known := len(d.counted)
-	err := a.apply(ctx, rows)
-	d.counted = a.counted
-	d.summary.Applied += a.applied
+	err := s.Apply(ctx, rows)
+	d.counted = s.Counted
+	d.summary.Applied += s.Applied
+	if errors.Is(err, writer.ErrNotAdmitted) {
+		err = errors.Join(push.ErrOverloaded, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +295,7 @@ func (f *function) apply(ctx context.Context, d *delivery, rows []*mapping.Row) 
 	}
 	var failures []failure
 	var size int64 // of letters that hold entries; others share the message's memory
-	for _, r := range a.rejected {
+	for _, r := range s.Rejected {
 		x := f.refusedRow(d, r)
 		failures = append(failures, x)
 		if f.policy(&x) == pipeline.PolicyDeadLetter && x.letter.Kind != deadletter.KindRecord && !d.post.tooMany {

@@ -39,6 +39,7 @@ var table = map[string][]string{
 	"internal/btrpc":      {"internal/retry"},
 	"internal/changeread": {"internal/btrpc", "internal/changestream", "internal/retry", "internal/rowrange"},
 	"internal/writer":     {"internal/btrpc", "internal/pipeline", "internal/retry"},
+	"internal/settle":     {"internal/mapping", "internal/pipeline", "internal/retry", "internal/writer"},
 	"internal/deadletter": {},
 	"internal/scanjob":    {"internal/pipeline", "internal/task", "ledger"},
 	"internal/sink":       {"internal/pipeline", "internal/relay", "internal/retry"},
@@ -49,7 +50,7 @@ var table = map[string][]string{
 
 	// Functions never import each other.
 	"functions/write": {"internal/btrpc", "internal/deadletter", "internal/expr", "internal/mapping", "internal/pipeline", "internal/push", "internal/record",
-		"internal/retry", "internal/telemetry", "internal/writer"},
+		"internal/retry", "internal/settle", "internal/telemetry", "internal/writer"},
 	"functions/scan-planner": {"internal/btrpc", "internal/mapping", "internal/pipeline", "internal/push", "internal/retry", "internal/rowrange", "internal/scanjob",
 		"internal/task", "internal/telemetry", "ledger"},
 	"functions/scan-worker": {"internal/btrpc", "internal/deadletter", "internal/mapping", "internal/pipeline", "internal/push", "internal/relay", "internal/retry",
@@ -65,6 +66,8 @@ var table = map[string][]string{
 	"emulator/internal/store":   {},
 
 	// Laptops and tests.
+	"internal/replay": {"internal/deadletter", "internal/expr", "internal/mapping", "internal/pipeline", "internal/push", "internal/record",
+		"internal/settle"},
 	"internal/localcloud":      {"internal/push"},
 	"internal/googleemu":       {},
 	"internal/functest":        {"emulator"},
@@ -84,12 +87,13 @@ var table = map[string][]string{
 		"internal/localcloud", "internal/pipeline", "internal/push", "internal/task", "internal/writer", "ledger"},
 	"cmd/btf": {"cmd/btf/internal/linefile", "cmd/btf/internal/localdeploy", "cmd/internal/assemble", "emulator", "examples", "functions/scan-planner",
 		"functions/scan-worker", "functions/write", "internal/btrpc", "internal/expr", "internal/lint", "internal/localcloud", "internal/mapping",
-		"internal/pipeline", "internal/pipetest", "internal/push", "internal/record", "internal/relay", "internal/retry", "internal/scanjob",
-		"internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger", "ledger/file"},
+		"internal/pipeline", "internal/pipetest", "internal/push", "internal/record", "internal/relay", "internal/replay", "internal/retry",
+		"internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger", "ledger/file"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
-var testSupport = []string{"emulator", "examples", "internal/functest/...", "internal/googleemu", "internal/localcloud/...", "internal/race", "internal/telemetry", "ledger/storetest"}
+var testSupport = []string{"emulator", "examples", "internal/functest/...", "internal/googleemu", "internal/localcloud/...", "internal/race", "internal/replay", "internal/telemetry",
+	"ledger/storetest"}
 
 // testOnly is what no package but those of its own tree and test support may import outside a _test.go file.
 var testOnly = []string{"internal/functest/...", "internal/googleemu", "internal/features", "internal/layers", "internal/race", "ledger/storetest"}
@@ -104,6 +108,7 @@ var notDeployed = []string{
 	Module + "/internal/layers",
 	Module + "/internal/localcloud/...",
 	Module + "/internal/race",
+	Module + "/internal/replay",
 	Module + "/ledger/storetest",
 	"cloud.google.com/go/bigtable/bttest",
 	"cloud.google.com/go/pubsub/v2/pstest",

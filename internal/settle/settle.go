@@ -1,4 +1,9 @@
-package write
+// Package settle applies the rows that a message was mapped to, and guarantees that each is
+// settled once: applied, rejected by the service alone, or needless because its contribution
+// was applied before. The rows of one key go in their order, as many in a request as may go
+// together; rows that are rejected together are taken apart until the guilty row or record
+// stands alone.
+package settle
 
 import (
 	"context"
@@ -8,30 +13,33 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
-	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/writer"
 )
 
-// rejectedRow is a row with the service's verdict on it.
-type rejectedRow struct {
-	row    *mapping.Row
-	reason *retry.Rejected
+// Writer applies entries to Bigtable. The result has an error for each entry: nil
+// when it is applied, a *retry.Rejected when it can never be, any other when it is
+// not known to be. Entries of one row are applied in order.
+type Writer interface {
+	Apply(ctx context.Context, entries []writer.Entry) []error
 }
 
-// applying applies rows and guarantees that each is settled once: applied, rejected by the
-// service alone, or needless because its contribution was applied before. The rows of one
-// key go in their order, as many in a request as may go together; rows that are rejected
-// together are taken apart until the guilty row or record stands alone.
-type applying struct {
-	writer   Applier
-	maxBytes int // of rows that go together; a larger row goes alone
-	// counted holds the tokens of the applied contributions that another record of the
-	// message may bring again.
-	counted map[string]struct{}
+// Rejected is a row with the service's verdict on it.
+type Rejected struct {
+	Row    *mapping.Row
+	Reason *retry.Rejected
+}
 
-	applied  int
-	rejected []rejectedRow
+// Settler settles the rows of one message. It is for one goroutine.
+type Settler struct {
+	Writer   Writer
+	MaxBytes int // of rows that go together; a larger row goes alone
+	// Counted holds the tokens of the applied contributions that another record of the
+	// message may bring again.
+	Counted map[string]struct{}
+
+	Applied  int // rows that are applied, or needless
+	Rejected []Rejected
 }
 
 // lane holds the rows that are left to apply to one row key, in order. Rows of different
@@ -40,15 +48,16 @@ type lane struct {
 	segments [][]*mapping.Row
 }
 
-// apply settles rows. An error means that something is not known to be applied.
-func (a *applying) apply(ctx context.Context, rows []*mapping.Row) error {
+// Apply settles rows. An error means that something is not known to be applied; it is the
+// Writer's, wrapped.
+func (s *Settler) Apply(ctx context.Context, rows []*mapping.Row) error {
 	lanes := lanesOf(rows)
 	heads := make([]head, 0, len(lanes))
 	for {
 		heads = heads[:0]
 		left := lanes[:0]
 		for _, l := range lanes {
-			if next := a.next(l); len(next) > 0 {
+			if next := s.next(l); len(next) > 0 {
 				heads = append(heads, newHead(l, next))
 				left = append(left, l)
 			}
@@ -56,7 +65,7 @@ func (a *applying) apply(ctx context.Context, rows []*mapping.Row) error {
 		if lanes = left; len(lanes) == 0 {
 			return nil
 		}
-		if err := a.send(ctx, heads); err != nil {
+		if err := s.send(ctx, heads); err != nil {
 			return err
 		}
 	}
@@ -97,34 +106,34 @@ func mayFollow(r *mapping.Row) bool { return r.Follows || r.Entry.Idempotency !=
 
 // next returns the rows of the lane that go next, together. Contributions that are applied
 // already are passed over.
-func (a *applying) next(l *lane) []*mapping.Row {
+func (s *Settler) next(l *lane) []*mapping.Row {
 	for len(l.segments) > 0 {
-		s := l.segments[0]
-		for len(s) > 0 && a.isCounted(s[0]) {
-			a.applied++
-			s = s[1:]
+		rows := l.segments[0]
+		for len(rows) > 0 && s.isCounted(rows[0]) {
+			s.Applied++
+			rows = rows[1:]
 		}
-		if len(s) > 0 {
-			l.segments[0] = s
-			return s[:a.together(s)]
+		if len(rows) > 0 {
+			l.segments[0] = rows
+			return rows[:s.together(rows)]
 		}
 		l.segments = l.segments[1:]
 	}
 	return nil
 }
 
-func (a *applying) isCounted(r *mapping.Row) bool {
+func (s *Settler) isCounted(r *mapping.Row) bool {
 	if !r.Shared {
 		return false
 	}
-	_, is := a.counted[string(r.Token())]
+	_, is := s.Counted[string(r.Token())]
 	return is
 }
 
 // together returns how many of the first rows go together: conditional ones as long as one
 // condition has room for all of their markers, commuting ones in any number, else one. No
 // two of them are one contribution.
-func (a *applying) together(rows []*mapping.Row) int {
+func (s *Settler) together(rows []*mapping.Row) int {
 	first := rows[0]
 	packs, commutes := packable(first), first.Commutes()
 	if !packs && !commutes {
@@ -134,7 +143,7 @@ func (a *applying) together(rows []*mapping.Row) int {
 	tokens := map[string]bool{}
 	for n, r := range rows {
 		token := string(r.Token())
-		if tokens[token] || packs && !p.takes(r, a.maxBytes) || commutes && !r.Commutes() {
+		if tokens[token] || packs && !p.takes(r, s.MaxBytes) || commutes && !r.Commutes() {
 			return max(n, 1)
 		}
 		tokens[token] = true
@@ -174,12 +183,12 @@ func (h *head) appendTo(entries []writer.Entry) []writer.Entry {
 }
 
 // send sends the heads of all lanes at once and takes the settled rows out of their lanes.
-func (a *applying) send(ctx context.Context, heads []head) error {
+func (s *Settler) send(ctx context.Context, heads []head) error {
 	entries := make([]writer.Entry, 0, len(heads))
 	for i := range heads {
 		entries = heads[i].appendTo(entries)
 	}
-	outcomes := a.writer.Apply(ctx, entries)
+	outcomes := s.Writer.Apply(ctx, entries)
 	unknown := 0
 	var first error
 	for i := range heads {
@@ -194,27 +203,23 @@ func (a *applying) send(ctx context.Context, heads []head) error {
 			}
 		}
 		if first == nil {
-			a.settle(&heads[i], own)
+			s.settle(&heads[i], own)
 		}
 	}
 	if first == nil {
 		return nil
 	}
-	err := fmt.Errorf("applying %d rows, %d not known to be applied: %w", len(entries), unknown, first)
-	if errors.Is(first, writer.ErrNotAdmitted) {
-		err = errors.Join(push.ErrOverloaded, err)
-	}
-	return err
+	return fmt.Errorf("applying %d rows, %d not known to be applied: %w", len(entries), unknown, first)
 }
 
 // settle takes a head with these outcomes out of its lane, and puts back in pieces the rows
 // that are to be sent again.
-func (a *applying) settle(h *head, outcomes []error) {
+func (s *Settler) settle(h *head, outcomes []error) {
 	l, rows := h.lane, h.rows
 	l.segments[0] = l.segments[0][len(rows):]
 	if !h.packed {
 		for i, r := range slices.Backward(rows) { // the last first: each is put before all others
-			a.settleRow(l, r, outcomes[i])
+			s.settleRow(l, r, outcomes[i])
 		}
 		return
 	}
@@ -222,10 +227,10 @@ func (a *applying) settle(h *head, outcomes []error) {
 	switch {
 	case outcomes[0] == nil:
 		for _, r := range rows {
-			a.isApplied(r)
+			s.isApplied(r)
 		}
 	case errors.As(outcomes[0], &present):
-		l.before(a.without(rows, present.Qualifiers))
+		l.before(s.without(rows, present.Qualifiers))
 	default: // rejected together
 		l.before(rows[len(rows)/2:])
 		l.before(rows[:len(rows)/2])
@@ -233,21 +238,21 @@ func (a *applying) settle(h *head, outcomes []error) {
 }
 
 // settleRow settles a row with an entry of its own.
-func (a *applying) settleRow(l *lane, r *mapping.Row, outcome error) {
+func (s *Settler) settleRow(l *lane, r *mapping.Row, outcome error) {
 	if outcome == nil {
-		a.isApplied(r)
+		s.isApplied(r)
 		return
 	}
 	var verdict *retry.Rejected
 	switch {
 	case !errors.As(outcome, &verdict):
-		a.isApplied(r)
+		s.isApplied(r)
 	case len(r.Parts) > 1:
 		first, last := r.Halves()
 		l.before([]*mapping.Row{last})
 		l.before([]*mapping.Row{first})
 	default:
-		a.rejected = append(a.rejected, rejectedRow{r, verdict})
+		s.Rejected = append(s.Rejected, Rejected{r, verdict})
 	}
 }
 
@@ -256,18 +261,18 @@ func (l *lane) before(rows []*mapping.Row) {
 	l.segments = append([][]*mapping.Row{rows}, l.segments...)
 }
 
-func (a *applying) isApplied(r *mapping.Row) {
-	a.applied++
+func (s *Settler) isApplied(r *mapping.Row) {
+	s.Applied++
 	if r.Shared {
-		if a.counted == nil {
-			a.counted = map[string]struct{}{}
+		if s.Counted == nil {
+			s.Counted = map[string]struct{}{}
 		}
-		a.counted[string(r.Token())] = struct{}{}
+		s.Counted[string(r.Token())] = struct{}{}
 	}
 }
 
 // without counts the rows whose markers are there as applied and returns the others.
-func (a *applying) without(rows []*mapping.Row, markers []string) []*mapping.Row {
+func (s *Settler) without(rows []*mapping.Row, markers []string) []*mapping.Row {
 	there := make(map[string]bool, len(markers))
 	for _, m := range markers {
 		there[m] = true
@@ -275,7 +280,7 @@ func (a *applying) without(rows []*mapping.Row, markers []string) []*mapping.Row
 	var left []*mapping.Row
 	for _, r := range rows {
 		if there[string(r.Token())] {
-			a.isApplied(r)
+			s.isApplied(r)
 		} else {
 			left = append(left, r)
 		}

@@ -1,4 +1,8 @@
-package write
+// Package replay makes rows of what the function write or Pub/Sub gave up on, and guarantees
+// that they are those that were meant: an entry as it was sent, a record under its message's
+// id and publish time and under the mapping that failed alone, an undelivered message whole,
+// at its own publish time. What it cannot make so is an error, and nothing of it is applied.
+package replay
 
 import (
 	"context"
@@ -17,6 +21,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
+	"github.com/bigtable-functions/bigtable-functions/internal/settle"
 )
 
 // Attributes that Pub/Sub itself gives a message which it moves to a dead-letter topic.
@@ -32,11 +37,9 @@ const (
 // known, and other rows or other tokens would come of it.
 var ErrNewID = errors.New("what it writes depends on message.id, which Pub/Sub does not keep for a message that it moves: --new-ids replays it under the new one, which may apply again what was applied")
 
-// Replayer reads what the function or Pub/Sub gave up on, and makes of it the entries
-// that were meant: an entry as it was sent, a record under its message's id and publish
-// time and under the mapping that failed alone, an undelivered message whole, at its own
-// publish time. It is safe for use by one goroutine.
-type Replayer struct {
+// Reader reads messages of the subscriptions NAME-dead-letter and NAME-undelivered of one
+// pipeline. It is safe for use by one goroutine.
+type Reader struct {
 	p       *pipeline.Pipeline
 	limits  mapping.Limits
 	newIDs  bool
@@ -46,9 +49,9 @@ type Replayer struct {
 	partial map[string]*mapping.Write // of one mapping alone, by its name
 }
 
-// NewReplayer compiles the pipeline. newIDs lets undelivered messages be applied under
+// NewReader compiles the pipeline. newIDs lets undelivered messages be applied under
 // the ids that Pub/Sub gave them when it moved them.
-func NewReplayer(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Replayer, error) {
+func NewReader(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Reader, error) {
 	whole, err := mapping.Compile(p, limits)
 	if err != nil {
 		return nil, err
@@ -61,11 +64,11 @@ func NewReplayer(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Rep
 	if err != nil {
 		return nil, err
 	}
-	return &Replayer{p: p, limits: limits, newIDs: newIDs, decode: decode, one: one, whole: whole, partial: map[string]*mapping.Write{}}, nil
+	return &Reader{p: p, limits: limits, newIDs: newIDs, decode: decode, one: one, whole: whole, partial: map[string]*mapping.Write{}}, nil
 }
 
-// Replay is what one message asks for.
-type Replay struct {
+// Work is what one message asks for.
+type Work struct {
 	// Letter is the dead letter; its Kind is empty for a message that Pub/Sub moved, and
 	// MessageID, PublishTime and Data are then that message's.
 	Letter deadletter.Letter
@@ -84,16 +87,16 @@ type Replay struct {
 	maxBytes    int            // of one request
 }
 
-// Apply applies the rows, as the function does. An error means that one of them is refused,
-// or not known to be applied: the message is to be kept.
-func (r *Replay) Apply(ctx context.Context, w Applier) error {
-	a := applying{writer: w, maxBytes: r.maxBytes}
-	for _, rows := range [][]*mapping.Row{r.first, r.last} {
-		if err := a.apply(ctx, rows); err != nil {
+// Apply applies the rows, as the function write does. An error means that one of them is
+// refused, or not known to be applied: the message is to be kept.
+func (w *Work) Apply(ctx context.Context, to settle.Writer) error {
+	s := settle.Settler{Writer: to, MaxBytes: w.maxBytes}
+	for _, rows := range [][]*mapping.Row{w.first, w.last} {
+		if err := s.Apply(ctx, rows); err != nil {
 			return err
 		}
-		if n := len(a.rejected); n > 0 {
-			return fmt.Errorf("%d rows are refused, the first: %w", n, a.rejected[0].reason)
+		if n := len(s.Rejected); n > 0 {
+			return fmt.Errorf("%d rows are refused, the first: %w", n, s.Rejected[0].Reason)
 		}
 	}
 	return nil
@@ -101,22 +104,22 @@ func (r *Replay) Apply(ctx context.Context, w Applier) error {
 
 // Read reads a message of the subscription NAME-dead-letter or NAME-undelivered. now is the
 // time of markers. An error means that it is none, or that it cannot be replayed as it was
-// meant; the Replay then still says what is known of it.
+// meant; the Work then still says what is known of it.
 //
 // A letter is taken from NAME-dead-letter only, and never if Pub/Sub says that it moved the
 // message: such a message was sent by a publisher, which may give it a letter's attributes.
-func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
+func (r *Reader) Read(m *push.Message, now time.Time) (*Work, error) {
 	if moved(m.Attributes) || !strings.HasSuffix(m.Subscription, "/subscriptions/"+pipeline.TopicDeadLetter.Of(r.p.Name)) {
 		return r.undelivered(m, now)
 	}
 	letter, err := deadletter.Decode(m.Data, m.Attributes)
 	if errors.Is(err, deadletter.ErrNoLetter) {
-		return &Replay{Since: m.PublishTime}, errors.New("neither a dead letter nor a message that Pub/Sub moved")
+		return &Work{Since: m.PublishTime}, errors.New("neither a dead letter nor a message that Pub/Sub moved")
 	}
 	if err != nil {
-		return &Replay{Since: m.PublishTime}, err
+		return &Work{Since: m.PublishTime}, err
 	}
-	out := &Replay{Letter: letter, Since: letter.Time, maxBytes: r.maxBytes()}
+	out := &Work{Letter: letter, Since: letter.Time, maxBytes: r.maxBytes()}
 	switch letter.Kind {
 	case deadletter.KindEntry, deadletter.KindCheckAndMutate:
 		return out, r.entry(out)
@@ -128,7 +131,7 @@ func (r *Replayer) Read(m *push.Message, now time.Time) (*Replay, error) {
 	return out, fmt.Errorf("a dead letter of kind %s is not one of write", letter.Kind)
 }
 
-func (r *Replayer) maxBytes() int { return int(r.p.Write.Limits.Batch.MaxBytes) }
+func (r *Reader) maxBytes() int { return int(r.p.Write.Limits.Batch.MaxBytes) }
 
 // moved reports whether Pub/Sub has moved the message, which it says in attributes of its own.
 func moved(attributes map[string]string) bool {
@@ -141,7 +144,7 @@ func moved(attributes map[string]string) bool {
 }
 
 // entry takes an entry as it was sent, where the file as it is now allows it.
-func (r *Replayer) entry(out *Replay) error {
+func (r *Reader) entry(out *Work) error {
 	e := record.Entry{Table: out.Letter.Table}
 	var err error
 	if e.Row, e.Unless, err = out.Letter.Row(); err != nil {
@@ -160,7 +163,7 @@ func (r *Replayer) entry(out *Replay) error {
 
 // record maps a record as it was in its message, at its place, and only with the mapping
 // that refused it: the rows of the other mappings are applied.
-func (r *Replayer) record(out *Replay, now time.Time) error {
+func (r *Reader) record(out *Work, now time.Time) error {
 	l := &out.Letter
 	w := r.whole
 	if l.Mapping != "" {
@@ -185,7 +188,7 @@ func (r *Replayer) record(out *Replay, now time.Time) error {
 }
 
 // only compiles the pipeline with one mapping.
-func (r *Replayer) only(name string, out *Replay) (*mapping.Write, error) {
+func (r *Reader) only(name string, out *Work) (*mapping.Write, error) {
 	i := slices.IndexFunc(r.p.Write.Mappings, func(m *pipeline.Mapping) bool { return m.Name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("mapping %s is not in the pipeline file any more: its letters are applied once a mapping of the file has this name", name)
@@ -205,8 +208,8 @@ func (r *Replayer) only(name string, out *Replay) (*mapping.Write, error) {
 }
 
 // undelivered maps a message that Pub/Sub gave up on, at its own publish time.
-func (r *Replayer) undelivered(m *push.Message, now time.Time) (*Replay, error) {
-	out := &Replay{Since: m.PublishTime, Letter: deadletter.Letter{MessageID: m.ID, Data: m.Data}, maxBytes: r.maxBytes()}
+func (r *Reader) undelivered(m *push.Message, now time.Time) (*Work, error) {
+	out := &Work{Since: m.PublishTime, Letter: deadletter.Letter{MessageID: m.ID, Data: m.Data}, maxBytes: r.maxBytes()}
 	published := m.Attributes[movedPublishTime]
 	if published == "" {
 		return out, fmt.Errorf("neither a dead letter nor a message that Pub/Sub moved: it has no attribute %s", movedPublishTime)
@@ -242,7 +245,7 @@ func ownAttributes(all map[string]string) map[string]string {
 }
 
 // take maps records into out, from their place in the message on.
-func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, records []record.Record, now time.Time) *mapping.Result {
+func (r *Reader) take(out *Work, w *mapping.Write, message *expr.Message, records []record.Record, now time.Time) *mapping.Result {
 	place := 0
 	if out.Letter.Origin != nil {
 		place = out.Letter.Origin.Place
@@ -270,9 +273,9 @@ func (r *Replayer) take(out *Replay, w *mapping.Write, message *expr.Message, re
 }
 
 // is adds a table.
-func (r *Replay) is(table string) {
-	if !slices.Contains(r.Tables, table) {
-		r.Tables = append(r.Tables, table)
+func (w *Work) is(table string) {
+	if !slices.Contains(w.Tables, table) {
+		w.Tables = append(w.Tables, table)
 	}
 }
 
