@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/examples"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
@@ -200,10 +201,10 @@ func (d *demo) write(ctx context.Context, l *localdeploy.Deployment, f *flights)
 			return fmt.Errorf("publishing: %w", err)
 		}
 	}
-	bar := newProgress(d.stderr, "acknowledged", len(f.events))
-	defer bar.end()
+	bar := terminal.NewCounter(d.stderr, "acknowledged", len(f.events))
+	defer bar.End()
 	err := l.Push(name).Wait(ctx, func(n localcloud.Counts) bool {
-		bar.set(int(n.Acked))
+		bar.Set(int(n.Acked))
 		return n.Settled() >= int64(len(f.events))
 	})
 	counts := l.Push(name).Counts()

@@ -14,6 +14,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
@@ -85,8 +86,8 @@ func cutKeys(rows map[string]cells, n int) []string {
 // arrived at its topic against the events.
 func (d *demo) scan(ctx context.Context, l *localdeploy.Deployment, f *flights) (differences, err error) {
 	scan := f.Pipeline.Scans[0]
-	bar := newProgress(d.stderr, "scanned", len(f.rows))
-	d.scanning.begin(bar.set)
+	bar := terminal.NewCounter(d.stderr, "scanned", len(f.rows))
+	d.scanning.begin(bar.Set)
 	began := time.Now()
 	id, err := request(ctx, l, f.Pipeline.Name, task.ScanRequest{Version: task.Version, Scan: scan.Name, Parallelism: demoWorkers * splitsPerWorker})
 	if err != nil {
@@ -103,7 +104,7 @@ func (d *demo) scan(ctx context.Context, l *localdeploy.Deployment, f *flights) 
 		return nil, err
 	}
 	d.scanning.end()
-	bar.end()
+	bar.End()
 	if done.Scan != id || done.State != string(ledger.ScanDone) {
 		return nil, fmt.Errorf("scan %s of %s is %s: %s", done.Scan, id, done.State, done.Error)
 	}

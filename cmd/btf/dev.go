@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -117,10 +118,10 @@ func (d *dev) load(text []byte) (*lint.Loaded, error) {
 // endpoints prints how to reach the parts: variables on stdout, to be sourced by a
 // shell, and the rest for a reader.
 func (d *dev) endpoints(file *pipeline.Pipeline) error {
-	p := &printer{out: d.stdout}
-	p.printf("export BIGTABLE_EMULATOR_HOST=%s\n", d.local.Bigtable)
-	p.printf("export PUBSUB_EMULATOR_HOST=%s\n", d.local.Cloud.Addr())
-	p.printf("export PUBSUB_PROJECT=%s\n", localdeploy.Project)
+	p := &terminal.Printer{Out: d.stdout}
+	p.Printf("export BIGTABLE_EMULATOR_HOST=%s\n", d.local.Bigtable)
+	p.Printf("export PUBSUB_EMULATOR_HOST=%s\n", d.local.Cloud.Addr())
+	p.Printf("export PUBSUB_PROJECT=%s\n", localdeploy.Project)
 	for _, table := range file.Tables {
 		if table.IDFrom.IsZero() {
 			d.tell.line("table %s", table.Ref())
@@ -132,7 +133,7 @@ func (d *dev) endpoints(file *pipeline.Pipeline) error {
 	if url := d.local.ServiceURL(d.name + "-" + string(lint.Write)); url != "" {
 		d.tell.line("topic %s, whose messages go to the function write at %s", localdeploy.TopicName(pipeline.TopicEvents.Of(d.name)), url)
 	}
-	err := errors.Join(p.err, d.tellScans(file))
+	err := errors.Join(p.Err, d.tellScans(file))
 	d.tell.line("running %s; change it and save, or end with Ctrl-C", d.file)
 	return err
 }

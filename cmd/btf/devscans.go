@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -44,11 +45,11 @@ func (d *dev) tellScans(p *pipeline.Pipeline) error {
 	if len(p.Scans) == 0 {
 		return nil
 	}
-	out := &printer{out: d.stdout}
+	out := &terminal.Printer{Out: d.stdout}
 	first := d.told == nil
 	if first {
 		d.told = map[string]string{}
-		out.printf("export LEDGER=%s\n", d.ledger.place.String())
+		out.Printf("export LEDGER=%s\n", d.ledger.place.String())
 	}
 	for _, s := range p.Scans {
 		text := describeScan(s)
@@ -62,7 +63,7 @@ func (d *dev) tellScans(p *pipeline.Pipeline) error {
 		d.tell.line("when a scan has ended, a message says so on topic %s, to be pulled from %s", done, localdeploy.PullName(done))
 		d.tellStart(p.Scans)
 	}
-	return out.err
+	return out.Err
 }
 
 // tellStart says how to start one of the scans whose records are sent from here.
@@ -105,7 +106,7 @@ func (d *dev) planned(_ context.Context, s scanplanner.Summary) {
 	case s.Refused != nil:
 		d.tell.line("scan %s (%s) is not planned yet, and will be tried again: %s", s.Scan, s.Name, s.Refused)
 	case s.State == ledger.ScanRunning:
-		d.tell.line("scan %s (%s) has begun: %s, %s", s.Scan, s.Name, plural(s.Splits, "split"), plural(s.Tasks, "task"))
+		d.tell.line("scan %s (%s) has begun: %s, %s", s.Scan, s.Name, terminal.Plural(s.Splits, "split"), terminal.Plural(s.Tasks, "task"))
 	}
 }
 
@@ -116,7 +117,7 @@ func (d *dev) scanned(_ int, s scanworker.Summary) {
 	switch s.Outcome {
 	case scanworker.OutcomeDone, scanworker.OutcomeContinued:
 		d.tell.line(what+"%s, %s, %s, %d dropped in %s", s.Scan, s.Name, s.Split,
-			string(s.Outcome), plural(int(s.Rows), "row"), plural(int(s.Records), "record"), s.Dropped, s.Duration.Round(time.Millisecond))
+			string(s.Outcome), terminal.Plural(int(s.Rows), "row"), terminal.Plural(int(s.Records), "record"), s.Dropped, s.Duration.Round(time.Millisecond))
 	case scanworker.OutcomeFailed:
 		d.tell.line(what+"failed: %s", s.Scan, s.Name, s.Split, s.Reason)
 	case scanworker.OutcomeReturned:
@@ -136,7 +137,7 @@ func (d *dev) finished(s task.ScanDone) {
 		return
 	}
 	d.tell.line("scan %s (%s) is %s: %s, %s, %d dropped, %s, in %s", s.Scan, s.Name, s.State,
-		plural(int(s.Rows), "row"), plural(int(s.Records), "record"), s.Dropped, plural(s.Splits, "split"), s.FinishedAt.Sub(s.CreatedAt).Round(time.Millisecond))
+		terminal.Plural(int(s.Rows), "row"), terminal.Plural(int(s.Records), "record"), s.Dropped, terminal.Plural(s.Splits, "split"), s.FinishedAt.Sub(s.CreatedAt).Round(time.Millisecond))
 }
 
 // startScheduled asks for scans that are due, until ctx ends.

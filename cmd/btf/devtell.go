@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 )
 
@@ -35,8 +36,8 @@ func (t *teller) Write(b []byte) (int, error) {
 
 // line prints one line. A terminal that is gone is no reason to stop.
 func (t *teller) line(format string, args ...any) {
-	p := &printer{out: t}
-	p.printf(format+"\n", args...)
+	p := &terminal.Printer{Out: t}
+	p.Printf(format+"\n", args...)
 }
 
 // summer tells of deliveries: of the first at once, of those in the second behind it
@@ -123,7 +124,7 @@ func (s *summer) may(name string) bool {
 
 func (s *summer) delivered(d write.Summary) {
 	s.tell("delivered: %s, %s applied, %d skipped, %d failed, %d kept as dead letters",
-		plural(d.Records, "record"), plural(d.Applied, "row"), d.Skipped, d.Failed, d.DeadLettered)
+		terminal.Plural(d.Records, "record"), terminal.Plural(d.Applied, "row"), d.Skipped, d.Failed, d.DeadLettered)
 }
 
 // tick ends a second, and begins another where there was something to tell.

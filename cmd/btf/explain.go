@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -68,21 +69,21 @@ func (e *explainer) run(path, from string) error {
 	if err != nil {
 		return err
 	}
-	p := &printer{out: e.stdout}
+	p := &terminal.Printer{Out: e.stdout}
 	kind := "a push body"
 	if bare {
 		kind = "a bare payload"
 	}
-	p.printf("%s: message %q, published %s\n", kind, m.ID, published(m.PublishTime))
+	p.Printf("%s: message %q, published %s\n", kind, m.ID, published(m.PublishTime))
 	for _, line := range lines {
-		p.printf("%s\n", line)
+		p.Printf("%s\n", line)
 	}
 	for _, m := range file.Write.Mappings {
 		if m.Dedupe != pipeline.DedupeNone {
-			p.printf("note: %s\n", lint.Renaming(m.Name))
+			p.Printf("note: %s\n", lint.Renaming(m.Name))
 		}
 	}
-	return p.err
+	return p.Err
 }
 
 // published prints the publish time of a message, which may have none.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
@@ -23,9 +24,9 @@ func initCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := &printer{out: cmd.OutOrStdout()}
-			p.printf("wrote %s; next:\n  btf lint %[1]s\n  btf test %[1]s\n  btf dev -f %[1]s\n", file)
-			return p.err
+			p := &terminal.Printer{Out: cmd.OutOrStdout()}
+			p.Printf("wrote %s; next:\n  btf lint %[1]s\n  btf test %[1]s\n  btf dev -f %[1]s\n", file)
+			return p.Err
 		},
 	}
 }
@@ -61,7 +62,7 @@ func firstPipeline(name string) (string, error) {
 	}
 	for _, f := range findings {
 		if f.Place == "name" {
-			return "", fmt.Errorf("NAME: %s", escaped(f.Message))
+			return "", fmt.Errorf("NAME: %s", terminal.Escape(f.Message))
 		}
 	}
 	return "", fmt.Errorf("NAME: %q is no pipeline name: 2 to 17 lower-case letters, digits and dashes, a letter first and no dash last", name)

@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/file"
@@ -62,15 +64,18 @@ func withLedger(ctx context.Context, named ledger.Location, pipelineName string,
 	return l, closer, nil
 }
 
+// forLedgers is for a first call to a ledger, which takes milliseconds where it is there.
+var forLedgers = terminal.Patience{Silent: 3 * time.Second, Most: 30 * time.Second}
+
 // awaitLedger makes the first of several calls to a ledger, which may not answer.
-func awaitLedger(ctx context.Context, p patience, out io.Writer, named ledger.Location, pipelineName string, call func(context.Context) error) error {
+func awaitLedger(ctx context.Context, p terminal.Patience, out io.Writer, named ledger.Location, pipelineName string, call func(context.Context) error) error {
 	location := ledgerPlace(named, pipelineName)
-	if p == (patience{}) {
+	if p == (terminal.Patience{}) {
 		p = forLedgers
 	}
 	hint := assemble.LedgerVariable + ", the network and " + assemble.FirestoreEmulatorVariable
 	if location.Path != "" {
 		hint = "what else has that file open"
 	}
-	return p.await(ctx, out, "the ledger "+location.String(), hint, call)
+	return p.Await(ctx, out, "the ledger "+location.String(), hint, call)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -92,16 +93,9 @@ func (l *linter) run(files []string, stdout io.Writer) error {
 		return err
 	}
 	if faults > 0 {
-		return fmt.Errorf("%s in %d of %d files", plural(faults, "error"), faulty, len(files))
+		return fmt.Errorf("%s in %d of %d files", terminal.Plural(faults, "error"), faulty, len(files))
 	}
 	return nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // loadPipeline reads a pipeline file as a deployment would.
@@ -144,14 +138,14 @@ func (l *linter) print(all []linted, stdout io.Writer) error {
 		}
 		return nil
 	}
-	p := &printer{out: stdout}
+	p := &terminal.Printer{Out: stdout}
 	for i := range all {
 		f := &all[i]
 		for _, finding := range f.findings {
-			p.printf("%s [%s]\n", finding, finding.Rule)
+			p.Printf("%s [%s]\n", finding, finding.Rule)
 		}
 		for _, r := range f.replays {
-			p.printf("%s: mapping %s: %s: %s\n", r.Pos, r.Mapping, r.Verdict, r.Verdict.Meaning())
+			p.Printf("%s: mapping %s: %s: %s\n", r.Pos, r.Mapping, r.Verdict, r.Verdict.Meaning())
 		}
 		if l.grants {
 			printGrants(p, f)
@@ -160,34 +154,34 @@ func (l *linter) print(all []linted, stdout io.Writer) error {
 			printResources(p, f.File, f.Resources)
 		}
 	}
-	return p.err
+	return p.Err
 }
 
-func printGrants(p *printer, f *linted) {
+func printGrants(p *terminal.Printer, f *linted) {
 	for _, g := range f.Grants {
-		p.printf("%s: grant %s: %s on %s %s: %s\n", f.File, g.Principal, g.Role, g.On.Kind, g.On.Name, g.Why)
+		p.Printf("%s: grant %s: %s on %s %s: %s\n", f.File, g.Principal, g.Role, g.On.Kind, g.On.Name, g.Why)
 	}
 }
 
-func printResources(p *printer, file string, r *lint.Resources) {
+func printResources(p *terminal.Printer, file string, r *lint.Resources) {
 	for _, s := range r.Services {
-		p.printf("%s: service %s: function %s, handler %s, service %s\n", file, s.ID, s.Function, s.Budget, s.Timeout)
+		p.Printf("%s: service %s: function %s, handler %s, service %s\n", file, s.ID, s.Function, s.Budget, s.Timeout)
 	}
 	for _, topic := range r.Topics {
-		p.printf("%s: topic %s\n", file, topic)
+		p.Printf("%s: topic %s\n", file, topic)
 	}
 	for _, topic := range r.Outputs {
-		p.printf("%s: topic %s: not the pipeline's own, records are sent there\n", file, topic)
+		p.Printf("%s: topic %s: not the pipeline's own, records are sent there\n", file, topic)
 	}
 	for _, s := range r.Subscriptions {
-		p.printf("%s: subscription %s: %s\n", file, s.ID, describe(&s))
+		p.Printf("%s: subscription %s: %s\n", file, s.ID, describe(&s))
 	}
 	for _, s := range r.Schedules {
 		what := "calls " + s.Service
 		if s.Topic != "" {
 			what = fmt.Sprintf("publishes %s to topic %s", s.Message, s.Topic)
 		}
-		p.printf("%s: schedule %s: %q in %s, %s\n", file, s.ID, s.Cron, s.TimeZone, what)
+		p.Printf("%s: schedule %s: %q in %s, %s\n", file, s.ID, s.Cron, s.TimeZone, what)
 	}
 }
 
@@ -215,7 +209,7 @@ func describe(s *lint.Subscription) string {
 func days(d lint.Duration) string {
 	const day = 24 * time.Hour
 	if t := time.Duration(d); t >= day && t%day == 0 {
-		return plural(int(t/day), "day")
+		return terminal.Plural(int(t/day), "day")
 	}
-	return plural(int(time.Duration(d).Minutes()), "minute")
+	return terminal.Plural(int(time.Duration(d).Minutes()), "minute")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 )
 
@@ -201,7 +202,7 @@ func TestLintObeysNothingThatAFileHolds(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain – ok\"": "plain – ok\"", "\x1b[2J": `\x1b[2J`, "a\nb\r\t": `a\x0ab\x0d\x09`, "\xff\u0085\u202e\ufeff": `\xff\u0085\u202e\ufeff`, "\U000e0001": `\U000e0001`,
 	} {
-		if got := escaped(text); got != want {
+		if got := terminal.Escape(text); got != want {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
 	}
@@ -209,7 +210,7 @@ func TestLintObeysNothingThatAFileHolds(t *testing.T) {
 
 func TestAnErrorIsPrintedSoThatATerminalObeysNothingInIt(t *testing.T) {
 	var out output
-	printError(&out, errors.Join(errors.New("a\x1b[31m"), errors.New("b")))
+	terminal.PrintError(&out, errors.Join(errors.New("a\x1b[31m"), errors.New("b")))
 	if want := "btf: a\\x1b[31m\nbtf: b\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

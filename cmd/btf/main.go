@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 )
 
@@ -24,7 +25,7 @@ func main() {
 	err := root(os.Stdout, os.Stderr).ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		printError(os.Stderr, err)
+		terminal.PrintError(os.Stderr, err)
 		os.Exit(1)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
@@ -156,8 +157,8 @@ func since(text string, now time.Time) (time.Time, error) {
 
 // drain replays both subscriptions, side by side.
 func (r *replayRun) drain(ctx context.Context, client *pubsub.Client, project, name string) error {
-	bar := newProgress(r.stderr, "replayed", unknownTotal)
-	defer bar.end()
+	bar := terminal.NewCounter(r.stderr, "replayed", terminal.UnknownTotal)
+	defer bar.End()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, id := range []string{pipeline.TopicDeadLetter.Of(name), pipeline.TopicUndelivered.Of(name)} {
 		p := &puller{client: client.SubscriptionAdminClient, subscription: "projects/" + project + "/subscriptions/" + id}
@@ -176,11 +177,11 @@ func (r *replayRun) drain(ctx context.Context, client *pubsub.Client, project, n
 	return g.Wait()
 }
 
-func (r *replayRun) progress(bar *progress) {
+func (r *replayRun) progress(bar *terminal.Counter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.dryRun {
-		bar.set(r.counts.replayed)
+		bar.Set(r.counts.replayed)
 	}
 }
 
@@ -201,7 +202,7 @@ func (r *replayRun) one(ctx context.Context, m *push.Message) bool {
 		r.count(func(n *replayCounts) { n.failed++ })
 		if n := r.told.Add(1); n <= replayErrors {
 			r.mu.Lock()
-			fmt.Fprintf(r.stderr, "message %s: %s\n", escaped(m.ID), escaped(oneLine(err)))
+			fmt.Fprintf(r.stderr, "message %s: %s\n", terminal.Escape(m.ID), terminal.Escape(oneLine(err)))
 			r.mu.Unlock()
 		}
 		return false
@@ -256,21 +257,21 @@ func (r *replayRun) print(x *replay.Work) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kind := cmp.Or(string(x.Letter.Kind), "undelivered")
-	p := &printer{out: r.stdout}
-	p.printf("%s of message %s, published %s, given up %s", kind, x.Letter.MessageID,
+	p := &terminal.Printer{Out: r.stdout}
+	p.Printf("%s of message %s, published %s, given up %s", kind, x.Letter.MessageID,
 		published(x.Letter.PublishTime), x.Since.Format(time.RFC3339))
 	if x.Letter.Error != "" {
-		p.printf(": %s", strconv.Quote(x.Letter.Error))
+		p.Printf(": %s", strconv.Quote(x.Letter.Error))
 	}
-	p.printf("\n")
+	p.Printf("\n")
 	for _, row := range x.Rows {
-		p.printf("  %s %s\n", row.Table.Table, mapping.Key(row.Schema, row.Entry.RowKey))
+		p.Printf("  %s %s\n", row.Table.Table, mapping.Key(row.Schema, row.Entry.RowKey))
 		for _, line := range mapping.Lines(row.Schema, row.Entry) {
-			p.printf("    %s\n", line)
+			p.Printf("    %s\n", line)
 		}
 	}
 	if x.Skipped > 0 {
-		p.printf("  %d records are skipped\n", x.Skipped)
+		p.Printf("  %d records are skipped\n", x.Skipped)
 	}
 }
 

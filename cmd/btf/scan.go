@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -85,7 +86,7 @@ type scanner struct {
 	workers                                 int // 0: as many as before, or defaultWorkers
 	stdout, stderr                          io.Writer
 	env                                     assemble.Env
-	patience                                patience // zero: forLedgers
+	patience                                terminal.Patience // zero: forLedgers
 
 	id     string
 	ledger *ledger.Ledger
@@ -217,7 +218,7 @@ func (s *scanner) openOutput() error {
 	case "":
 		return nil
 	case "-":
-		s.lines = linefile.NewLines(dataTo(s.stdout))
+		s.lines = linefile.NewLines(terminal.DataTo(s.stdout))
 	default:
 		existing := linefile.Refuse
 		if s.overwrite {
@@ -248,7 +249,7 @@ func (s *scanner) functions(ctx context.Context, p *pipeline.Pipeline) (*scanQue
 		Pipeline: only(p, s.name), Dialer: s.services.Dialer, PubSub: s.services.PubSub,
 		Ledger:   func(context.Context) (*ledger.Ledger, error) { return s.ledger, nil },
 		Stopping: q.stopping, Holder: holder(), Now: time.Now, Tasks: q, Done: q,
-		Records: slog.New(telemetry.NewHandler(dataTo(s.stdout), slog.LevelInfo, "")),
+		Records: slog.New(telemetry.NewHandler(terminal.DataTo(s.stdout), slog.LevelInfo, "")),
 		Reports: assemble.Reports{ScanPlanner: q.planned, ScanWorker: func(ctx context.Context, summary scanworker.Summary) {
 			q.report(ctx, summary)
 			if s.lineError() != nil {
@@ -337,7 +338,7 @@ func (s *scanner) start(before int64) error {
 		return err
 	}
 	if before > 0 && (s.fresh || s.output.IsNew()) {
-		fmt.Fprintf(s.stderr, "%s is new: %s that the scan has delivered before are not in it\n", escaped(s.to), plural(int(before), "row"))
+		fmt.Fprintf(s.stderr, "%s is new: %s that the scan has delivered before are not in it\n", terminal.Escape(s.to), terminal.Plural(int(before), "row"))
 	}
 	return nil
 }

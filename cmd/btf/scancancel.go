@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -31,6 +32,6 @@ func (s *scanner) runCancel(ctx context.Context) (err error) {
 		return fmt.Errorf("%w; the same command goes on", err)
 	}
 	fmt.Fprintf(s.stderr, "scan %s is cancelled: %d of %d splits done, %s, %s\n", scan.ID, scan.Splits-scan.Failed,
-		scan.Splits, plural(int(scan.Rows), "row"), records(scan.Records))
+		scan.Splits, terminal.Plural(int(scan.Rows), "row"), records(scan.Records))
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -51,14 +52,14 @@ const parting = 5 * time.Second
 
 // tellDone sums up a scan that is done, and says what of it others have delivered.
 func (s *scanner) tellDone(done *task.ScanDone, q *scanQueue, took time.Duration) {
-	fmt.Fprintf(s.stderr, "%s, %s, %d dropped, in %.1f s (%.0f rows/s)\n", plural(int(done.Rows), "row"), records(done.Records),
+	fmt.Fprintf(s.stderr, "%s, %s, %d dropped, in %.1f s (%.0f rows/s)\n", terminal.Plural(int(done.Rows), "row"), records(done.Records),
 		done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())
 	if q.endedElsewhere() {
 		fmt.Fprintln(s.stderr, "another process has finished the scan")
 	}
 	here := s.expected + q.records.Load()
 	if s.lines != nil && here < done.Records-s.before {
-		fmt.Fprintf(s.stderr, "%d of its %s went to %s, the others where another process sends them\n", here, records(done.Records), escaped(describeOutput(s.to)))
+		fmt.Fprintf(s.stderr, "%d of its %s went to %s, the others where another process sends them\n", here, records(done.Records), terminal.Escape(describeOutput(s.to)))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/bbolt"
 	"google.golang.org/grpc/codes"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
@@ -310,7 +311,7 @@ func TestALedgerThatIsLockedIsToldOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	short := patience{silent: time.Millisecond, most: 200 * time.Millisecond}
+	short := terminal.Patience{Silent: time.Millisecond, Most: 200 * time.Millisecond}
 	var said output
 	status := statusReport{file: s.file, env: s.environment(), now: time.Now, stderr: &said, patience: short}
 	cancel := scanner{file: s.file, name: "ids", cancel: id, stderr: &said, env: s.environment(), patience: short}

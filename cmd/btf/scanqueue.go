@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
@@ -159,10 +160,10 @@ func (q *scanQueue) tellFailures(out io.Writer) {
 	slices.SortStableFunc(q.failures, func(a, b scanworker.Failure) int { return cmp.Compare(b.Count, a.Count) })
 	for i, f := range q.failures {
 		if i == mostFailures {
-			fmt.Fprintf(out, "and %s of failures more\n", plural(len(q.failures)-i, "kind"))
+			fmt.Fprintf(out, "and %s of failures more\n", terminal.Plural(len(q.failures)-i, "kind"))
 			return
 		}
-		fmt.Fprintf(out, "%d times: %s: %s\n", f.Count, f.What, escaped(f.Error))
+		fmt.Fprintf(out, "%d times: %s: %s\n", f.Count, f.What, terminal.Escape(f.Error))
 	}
 }
 
@@ -215,7 +216,7 @@ func (q *scanQueue) run(n int, tick func(context.Context)) (*task.ScanDone, erro
 	for range n {
 		workers.Go(q.work)
 	}
-	ticker := time.NewTicker(barEvery)
+	ticker := time.NewTicker(terminal.BarPace)
 	defer ticker.Stop()
 	for q.stopping.Err() == nil {
 		select {

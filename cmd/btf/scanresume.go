@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -255,7 +256,7 @@ func (s *scanner) checkKept() error {
 	}
 	if missing := s.expected - lines; missing > 0 {
 		return fmt.Errorf("resuming %q: %s has %s, and %d of the scan are committed to it: %d are missing; "+
-			"--to NEWFILE goes on in another file, and without --resume the scan begins again", s.id, s.to, plural(int(lines), "line"), s.expected, missing)
+			"--to NEWFILE goes on in another file, and without --resume the scan begins again", s.id, s.to, terminal.Plural(int(lines), "line"), s.expected, missing)
 	}
 	return nil
 }
@@ -327,4 +328,4 @@ func isRegular(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func records(n int64) string { return plural(int(n), "record") }
+func records(n int64) string { return terminal.Plural(int(n), "record") }

@@ -17,6 +17,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -150,7 +151,7 @@ func TestAnOutputThatLacksWhatWasCommittedIsNotGoneOnWith(t *testing.T) {
 		}
 	}
 	write(text[strings.IndexByte(text, '\n')+1:])
-	want := fmt.Sprintf("%s has %s, and %d of the scan are committed to it: 1 are missing", out, plural(n-1, "line"), n)
+	want := fmt.Sprintf("%s has %s, and %d of the scan are committed to it: 1 are missing", out, terminal.Plural(n-1, "line"), n)
 	s.refused(l, out, scanner{resume: id}, want)
 	s.refused(l, out, scanner{resume: id, to: out}, want)
 	write("")

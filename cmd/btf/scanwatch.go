@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -77,11 +78,11 @@ func (w *scanWatch) tick(ctx context.Context) {
 		return
 	}
 	keptOff, reason := w.queue.trouble()
-	var met trouble
+	var met terminal.Problem
 	if reason != nil {
-		met = trouble{reason.Error(), reason.Error()}
+		met = terminal.Problem{About: reason.Error(), Text: reason.Error()}
 	}
-	if !keptOff && !w.show.due(met) && time.Since(w.moved) < stalled {
+	if !keptOff && !w.show.Due(met) && time.Since(w.moved) < stalled {
 		return
 	}
 	began := time.Now()
@@ -90,10 +91,10 @@ func (w *scanWatch) tick(ctx context.Context) {
 	cancel()
 	w.looked = time.Now()
 	// Many splits take long to list, and their workers use the ledger too.
-	w.pause = max(w.show.pace(), 20*w.looked.Sub(began))
+	w.pause = max(w.show.Pace(), 20*w.looked.Sub(began))
 	if err != nil {
-		silent := trouble{"the ledger does not answer", "the ledger does not answer: " + err.Error()}
-		if ctx.Err() == nil && w.show.due(silent) {
+		silent := terminal.Problem{About: "the ledger does not answer", Text: "the ledger does not answer: " + err.Error()}
+		if ctx.Err() == nil && w.show.Due(silent) {
 			w.show.tell(w.show.last, silent)
 		}
 		return
@@ -104,7 +105,7 @@ func (w *scanWatch) tick(ctx context.Context) {
 	if reason == nil {
 		met = w.trouble(ctx, now, keptOff)
 	}
-	if w.show.due(met) {
+	if w.show.Due(met) {
 		w.show.tell(now, met)
 	}
 }
@@ -134,11 +135,11 @@ func (w *scanWatch) settle(ctx context.Context) {
 }
 
 // trouble says what the scan waits for where no worker has met an error.
-func (w *scanWatch) trouble(ctx context.Context, now *scanShare, keptOff bool) trouble {
+func (w *scanWatch) trouble(ctx context.Context, now *scanShare, keptOff bool) terminal.Problem {
 	if keptOff {
 		held, err := w.free(ctx, now.held)
 		if err != nil {
-			return trouble{err.Error(), err.Error()}
+			return terminal.Problem{About: err.Error(), Text: err.Error()}
 		}
 		if len(held) > 0 {
 			return heldBy(held, w.looked)
@@ -146,13 +147,13 @@ func (w *scanWatch) trouble(ctx context.Context, now *scanShare, keptOff bool) t
 	}
 	still := w.looked.Sub(w.moved)
 	if still < stalled {
-		return trouble{}
+		return terminal.Problem{}
 	}
 	what, why := "nothing is delivered", ""
 	if err := w.ask(ctx); err != nil {
 		why = ": Bigtable answers a probe with " + retry.Classify(err).Code.String()
 	}
-	return trouble{what + why, fmt.Sprintf("%s for %s%s", what, still.Round(time.Second), why)}
+	return terminal.Problem{About: what + why, Text: fmt.Sprintf("%s for %s%s", what, still.Round(time.Second), why)}
 }
 
 // ask probes Bigtable, now and then.
@@ -186,7 +187,7 @@ func (w *scanWatch) free(ctx context.Context, held []*ledger.Split) ([]*ledger.S
 }
 
 // heldBy tells who holds splits, and how long at most if they have died.
-func heldBy(held []*ledger.Split, now time.Time) trouble {
+func heldBy(held []*ledger.Split, now time.Time) terminal.Problem {
 	slices.SortFunc(held, func(a, b *ledger.Split) int { return cmp.Compare(a.Index, b.Index) })
 	last := slices.MaxFunc(held, func(a, b *ledger.Split) int { return a.Until.Compare(b.Until) })
 	about := fmt.Sprintf("split %d is leased by %s", held[0].Index, shortHolder(held[0].Holder))
@@ -194,5 +195,5 @@ func heldBy(held []*ledger.Split, now time.Time) trouble {
 		about = fmt.Sprintf("%d splits are leased by others, split %d by %s", len(held), held[0].Index, shortHolder(held[0].Holder))
 	}
 	left := max(0, last.Until.Sub(now)).Round(time.Second)
-	return trouble{about, fmt.Sprintf("%s, for %s more unless it commits", about, left)}
+	return terminal.Problem{About: about, Text: fmt.Sprintf("%s, for %s more unless it commits", about, left)}
 }

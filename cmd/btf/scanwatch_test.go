@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -63,8 +64,8 @@ func (w *watched) lease(index int, holder string) *ledger.Lease {
 
 // pass ticks for a time and returns the lines that were told meanwhile.
 func (w *watched) pass(d time.Duration) []string {
-	for range d / barEvery {
-		time.Sleep(barEvery)
+	for range d / terminal.BarPace {
+		time.Sleep(terminal.BarPace)
 		w.tick(w.t.Context())
 	}
 	told := strings.Split(strings.TrimSuffix(w.out.String(), "\n"), "\n")
@@ -158,23 +159,6 @@ func TestALeaseInADatabaseIsWaitedFor(t *testing.T) {
 			t.Errorf("the lease was broken: %v", err)
 		}
 	})
-}
-
-func TestABarSaysATroubleOnceAndFitsItsLine(t *testing.T) {
-	var out bytes.Buffer
-	p := newScanProgress(&out, &scanShare{of: 2, open: 2})
-	p.width, p.every = 60, barEvery
-	for i := range 3 {
-		p.tell(&scanShare{of: 2, open: 2, rows: int64(i)}, trouble{"Bigtable is gone", fmt.Sprintf("Bigtable is gone for %ds", i)})
-	}
-	if n := strings.Count(out.String(), "Bigtable is gone for 0s\n"); n != 1 || strings.Contains(out.String(), "1s") {
-		t.Errorf("drawn %q", out.String())
-	}
-	for _, line := range regexp.MustCompile("[\r\n]").Split(out.String(), -1) {
-		if text := strings.ReplaceAll(line, "\x1b[K", ""); len(text) >= p.width {
-			t.Errorf("a line of %d characters on %d: %q", len(text), p.width, text)
-		}
-	}
 }
 
 func TestWhatCannotGetBetterEndsTheScan(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -49,7 +50,7 @@ type statusReport struct {
 	env      assemble.Env
 	now      func() time.Time
 	stderr   io.Writer
-	patience patience // zero: forLedgers
+	patience terminal.Patience // zero: forLedgers
 }
 
 func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
@@ -66,15 +67,15 @@ func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
 	if dev == (ledger.Location{}) {
 		return s.scans(ctx, p, stdout)
 	}
-	out := printer{out: stdout}
-	out.printf("of the btf dev that runs here, %s:\n", dev.String())
+	out := terminal.Printer{Out: stdout}
+	out.Printf("of the btf dev that runs here, %s:\n", dev.String())
 	its := *s
 	its.env.Ledger = dev
-	if err := errors.Join(out.err, its.scans(ctx, p, stdout)); err != nil {
+	if err := errors.Join(out.Err, its.scans(ctx, p, stdout)); err != nil {
 		return err
 	}
-	out.printf("\nof other commands:\n")
-	return errors.Join(out.err, s.scans(ctx, p, stdout))
+	out.Printf("\nof other commands:\n")
+	return errors.Join(out.Err, s.scans(ctx, p, stdout))
 }
 
 // scans tells of all scans in one ledger.
@@ -104,16 +105,16 @@ func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout i
 	slices.SortFunc(scans, func(a, b *ledger.Scan) int {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
-	out := printer{out: stdout}
+	out := terminal.Printer{Out: stdout}
 	for i, scan := range scans {
 		if i > 0 {
-			out.printf("\n")
+			out.Printf("\n")
 		}
 		if err := s.scan(ctx, l, scan, &out); err != nil {
 			return err
 		}
 	}
-	return out.err
+	return out.Err
 }
 
 // parseFile reads a pipeline file for its names: what it asks for need not compile.
@@ -127,13 +128,13 @@ func parseFile(env assemble.Env, name string) (*pipeline.Pipeline, error) {
 
 // nothing says that there is no ledger, and where it would be.
 func (s *statusReport) nothing(p *pipeline.Pipeline, stdout io.Writer) error {
-	out := printer{out: stdout}
-	out.printf("nothing of pipeline %s has run yet: there is no ledger %s\n", p.Name, ledgerPlace(s.env.Ledger, p.Name).String())
-	return out.err
+	out := terminal.Printer{Out: stdout}
+	out.Printf("nothing of pipeline %s has run yet: there is no ledger %s\n", p.Name, ledgerPlace(s.env.Ledger, p.Name).String())
+	return out.Err
 }
 
 // scan tells of one scan, with its splits as of one moment.
-func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.Scan, out *printer) error {
+func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.Scan, out *terminal.Printer) error {
 	var splits []*ledger.Split
 	total := scan.Counts
 	if !scan.Finished() || s.all {
@@ -157,19 +158,19 @@ func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.
 	if scan.Name != "" { // else it was a request that named none
 		name = " (" + scan.Name + ")"
 	}
-	out.printf("scan %s%s: %s, %d of %d splits done, %s, %s, %d dropped, begun %s\n", scan.ID, name, state, done, scan.Splits,
-		plural(int(total.Rows), "row"), records(total.Records), total.Dropped, age(s.now(), scan.CreatedAt))
+	out.Printf("scan %s%s: %s, %d of %d splits done, %s, %s, %d dropped, begun %s\n", scan.ID, name, state, done, scan.Splits,
+		terminal.Plural(int(total.Rows), "row"), records(total.Records), total.Dropped, age(s.now(), scan.CreatedAt))
 	if scan.Error != "" {
-		out.printf("  %s\n", scan.Error)
+		out.Printf("  %s\n", scan.Error)
 	}
 	if stopped {
 		if scan.Run.Ended != "" {
-			out.printf("  %s\n", scan.Run.Ended)
+			out.Printf("  %s\n", scan.Run.Ended)
 		}
-		out.printf("  to go on: %s\n", resumption(s.file, scan.Name, scan.ID))
+		out.Printf("  to go on: %s\n", resumption(s.file, scan.Name, scan.ID))
 	}
-	if out.err != nil {
-		return out.err
+	if out.Err != nil {
+		return out.Err
 	}
 	return s.splits(splits, out)
 }
@@ -211,9 +212,9 @@ func sum(splits []*ledger.Split) (total ledger.Counts, done int) {
 	return total, done
 }
 
-func (s *statusReport) splits(splits []*ledger.Split, out *printer) error {
-	w := tabwriter.NewWriter(out.out, 0, 0, 2, ' ', 0)
-	table := printer{out: w}
+func (s *statusReport) splits(splits []*ledger.Split, out *terminal.Printer) error {
+	w := tabwriter.NewWriter(out.Out, 0, 0, 2, ' ', 0)
+	table := terminal.Printer{Out: w}
 	head := false
 	perRow := bytesPerRow(splits)
 	for _, split := range splits {
@@ -222,7 +223,7 @@ func (s *statusReport) splits(splits []*ledger.Split, out *printer) error {
 		}
 		if !head {
 			head = true
-			table.printf("  SPLIT\tSTATE\tREAD\tROWS\tFENCE\tCHANGED\tHOLDER\tLAST ERROR\n")
+			table.Printf("  SPLIT\tSTATE\tREAD\tROWS\tFENCE\tCHANGED\tHOLDER\tLAST ERROR\n")
 		}
 		read := "-"
 		if share, known := splitShare(split, perRow); split.State == ledger.SplitDone {
@@ -230,10 +231,10 @@ func (s *statusReport) splits(splits []*ledger.Split, out *printer) error {
 		} else if known {
 			read = fmt.Sprintf("%.0f%%", 100*min(0.99, share)) // it is an estimate
 		}
-		table.printf("  %d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", split.Index, string(split.State), read, split.Rows,
+		table.Printf("  %d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", split.Index, string(split.State), read, split.Rows,
 			split.Fence, age(s.now(), split.UpdatedAt), s.leaseOf(split), split.LastError)
 	}
-	return errors.Join(table.err, w.Flush())
+	return errors.Join(table.Err, w.Flush())
 }
 
 // leaseOf names who holds a split's lease, and for how long if it commits nothing more.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
@@ -60,7 +61,7 @@ func (t *tester) run(files []string) error {
 		sum.failed += n.failed
 	}
 	if sum.failed > 0 {
-		errs = append(errs, fmt.Errorf("%d of %s failed", sum.failed, plural(sum.run, "test")))
+		errs = append(errs, fmt.Errorf("%d of %s failed", sum.failed, terminal.Plural(sum.run, "test")))
 	}
 	return errors.Join(errs...)
 }
@@ -84,27 +85,27 @@ func (t *tester) text(file string, text []byte) (testCounts, error) {
 	if err != nil {
 		return n, err
 	}
-	p := &printer{out: t.stdout}
+	p := &terminal.Printer{Out: t.stdout}
 	for _, test := range loaded.Pipeline.Tests {
 		n.run++
 		problems := suite.Run(test)
 		if len(problems) == 0 {
-			p.printf("ok    %s: %s\n", file, test.Name)
+			p.Printf("ok    %s: %s\n", file, test.Name)
 			continue
 		}
 		n.failed++
-		p.printf("FAIL  %s: %s\n", test.Pos, test.Name)
+		p.Printf("FAIL  %s: %s\n", test.Pos, test.Name)
 		for _, problem := range problems {
-			p.printf("      %s: %s\n", problem.Pos, problem.Text)
+			p.Printf("      %s: %s\n", problem.Pos, problem.Text)
 			for _, line := range problem.Lines {
-				p.printf("        %s\n", line)
+				p.Printf("        %s\n", line)
 			}
 		}
 	}
 	if n.run == 0 {
-		p.printf("      %s has no tests\n", file)
+		p.Printf("      %s has no tests\n", file)
 	}
-	return n, p.err
+	return n, p.Err
 }
 
 func suiteOf(l *lint.Loaded) (*pipetest.Suite, error) { return pipetest.New(l.Pipeline, l.Write) }
@@ -153,17 +154,17 @@ func (f *followed) again() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := &printer{out: f.stdout}
+	p := &terminal.Printer{Out: f.stdout}
 	var n testCounts
 	if err == nil {
 		f.text = text
 		n, err = f.tester.text(f.file, text)
 	}
 	if err == nil {
-		p.printf("%s: %s, %d failed; waiting for a change\n", f.file, plural(n.run, "test"), n.failed)
+		p.Printf("%s: %s, %d failed; waiting for a change\n", f.file, terminal.Plural(n.run, "test"), n.failed)
 		return
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		p.printf("%s\n", line)
+		p.Printf("%s\n", line)
 	}
 }

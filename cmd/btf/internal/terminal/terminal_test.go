@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -47,14 +47,14 @@ func TestRecordsToAPipeAreExact(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	if dataTo(w) != w || terminalWidth(w, "xterm") != 0 {
+	if DataTo(w) != w || widthOf(w, "xterm") != 0 {
 		t.Error("a pipe is taken for a terminal")
 	}
 }
 
 func TestTextOnATerminalIsEscaped(t *testing.T) {
 	for text, want := range map[string]string{"a\x7fb": `a\x7fb`, "\u009b": `\u009b`, "\u202e": `\u202e`, "\u2066": `\u2066`, "\xff": `\xff`, "\x1b[2J": `\x1b[2J`, "é€": "é€"} {
-		if got := escaped(text); got != want {
+		if got := Escape(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -57,16 +57,16 @@ func TestADumbTerminalGetsLinesAndNoTerminalGetsColours(t *testing.T) {
 		t.Setenv("TERM", term)
 		t.Setenv("NO_COLOR", "1")
 		screen, keeper := pseudoTerminal(t)
-		if _, escapes := dataTo(screen).(*jsonEscaper); !escapes {
+		if _, escapes := DataTo(screen).(*jsonEscaper); !escapes {
 			t.Errorf("%s: records go to a terminal as they are", term)
 		}
-		p := newScanProgress(screen, &scanShare{of: 2, open: 2})
-		p.tell(&scanShare{of: 2, open: 1, share: 0.5, rows: 10}, trouble{"a", "b\u202e"})
-		p.end(&scanShare{of: 2}, true)
-		b := newProgress(screen, "rows", 2)
-		b.told = time.Time{}
-		b.set(1)
-		b.end()
+		p := NewProgress(screen)
+		p.Show("10 rows", Problem{"a", "b\u202e"})
+		p.Clear()
+		b := NewCounter(screen, "rows", 2)
+		b.progress.shown = time.Time{}
+		b.Set(1)
+		b.End()
 		got := shown(t, screen, keeper)
 		if strings.Contains(got, "\x1b[K") != draws {
 			t.Errorf("TERM=%s: %q", term, got)

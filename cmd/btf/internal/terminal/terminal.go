@@ -1,4 +1,7 @@
-package main
+// Package terminal guarantees that a terminal obeys nothing in the text of a file, a record or an
+// error that a command shows, and that progress is drawn only where it can be drawn over: elsewhere
+// it is a line now and then.
+package terminal
 
 import (
 	"fmt"
@@ -12,10 +15,10 @@ import (
 	xterm "golang.org/x/term"
 )
 
-// escaped writes text of a file or record so that a terminal shows it on one line and
+// Escape returns text of a file or record so that a terminal shows it on one line and
 // obeys nothing in it: control characters, invalid UTF-8 and what reorders text become
 // \x1b, \xff and \u202e.
-func escaped(s string) string {
+func Escape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -36,11 +39,11 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// terminalWidth returns how many columns the terminal has to which out writes, and 0 where
+// widthOf returns how many columns the terminal has to which out writes, and 0 where
 // it writes to none, or to one that obeys no control sequences (TERM=dumb). Nothing that
 // is drawn has a colour, so that there is nothing for NO_COLOR to take away.
-func terminalWidth(out io.Writer, term string) int {
-	f := terminalOf(out)
+func widthOf(out io.Writer, term string) int {
+	f := fileOf(out)
 	if f == nil || term == "dumb" {
 		return 0
 	}
@@ -50,18 +53,18 @@ func terminalWidth(out io.Writer, term string) int {
 	return 80
 }
 
-// terminalOf returns the terminal to which out writes, or nil.
-func terminalOf(out io.Writer) *os.File {
+// fileOf returns the terminal to which out writes, or nil.
+func fileOf(out io.Writer) *os.File {
 	if f, ok := out.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) {
 		return f
 	}
 	return nil
 }
 
-// dataTo returns a writer of JSON to out: as it is or, where out is a terminal, with every
+// DataTo returns a writer of JSON to out: as it is or, where out is a terminal, with every
 // character escaped that a terminal may obey.
-func dataTo(out io.Writer) io.Writer {
-	if terminalOf(out) == nil {
+func DataTo(out io.Writer) io.Writer {
+	if fileOf(out) == nil {
 		return out
 	}
 	return &jsonEscaper{out: out}
@@ -98,36 +101,44 @@ func (e *jsonEscaper) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// printError prints why a command failed, each line of it escaped.
-func printError(out io.Writer, err error) {
-	p := &printer{out: out}
+// PrintError prints why a command failed, each line of it escaped.
+func PrintError(out io.Writer, err error) {
+	p := &Printer{Out: out}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		p.printf("btf: %s\n", line)
+		p.Printf("btf: %s\n", line)
 	}
 }
 
-// printer prints lines, and keeps the first error.
-type printer struct {
-	out io.Writer
-	err error
+// Printer prints lines to Out, and keeps the first error in Err.
+type Printer struct {
+	Out io.Writer
+	Err error
 }
 
-// printf escapes the text of its arguments, but not the format.
-func (p *printer) printf(format string, args ...any) {
-	if p.err != nil {
+// Printf escapes the text of its arguments, but not the format.
+func (p *Printer) Printf(format string, args ...any) {
+	if p.Err != nil {
 		return
 	}
 	for i, arg := range args {
 		switch arg := arg.(type) {
 		case string:
-			args[i] = escaped(arg)
+			args[i] = Escape(arg)
 		case error:
-			args[i] = escaped(arg.Error())
+			args[i] = Escape(arg.Error())
 		case fmt.Stringer:
-			args[i] = escaped(arg.String())
+			args[i] = Escape(arg.String())
 		}
 	}
-	if _, err := fmt.Fprintf(p.out, format, args...); err != nil {
-		p.err = fmt.Errorf("printing: %w", err)
+	if _, err := fmt.Fprintf(p.Out, format, args...); err != nil {
+		p.Err = fmt.Errorf("printing: %w", err)
 	}
+}
+
+// Plural returns a number with a noun, whose plural ends in s.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

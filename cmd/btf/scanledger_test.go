@@ -2,47 +2,15 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"net"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
-)
 
-func TestWhatDoesNotAnswerIsToldAndGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		slow := func(context.Context) error { time.Sleep(forLedgers.silent - time.Millisecond); return nil }
-		if err := forLedgers.await(t.Context(), &out, "the ledger x", "", slow); err != nil || out.Len() > 0 {
-			t.Errorf("what takes a while: %v, %q", err, out.String())
-		}
-		began := time.Now()
-		err := forLedgers.await(t.Context(), &out, "the ledger x", "LEDGER", func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		if got := out.String(); got != "waiting for the ledger x\n" {
-			t.Errorf("told %q", got)
-		}
-		if err == nil || err.Error() != "the ledger x has not answered for 30s; check LEDGER" || time.Since(began) != 30*time.Second {
-			t.Errorf("after %s: %v", time.Since(began), err)
-		}
-		out.Reset()
-		failed := errors.New("denied")
-		if err := forLedgers.await(t.Context(), &out, "x", "", func(context.Context) error { return failed }); err != failed || out.Len() > 0 {
-			t.Errorf("at once: %v, %q", err, out.String())
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		if err := forLedgers.await(ctx, &out, "x", "", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("stopped by the caller: %v", err)
-		}
-	})
-}
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
+)
 
 // silent listens, takes connections and says nothing.
 func silent(t *testing.T) string {
@@ -76,7 +44,7 @@ func TestALedgerThatCannotBeReachedEndsTheCommandAndOffersNothing(t *testing.T) 
 	s := newScanTable(t, 4)
 	t.Setenv("FIRESTORE_EMULATOR_HOST", silent(t))
 	s.env["LEDGER"] = "firestore:my-project/(default)"
-	soon := patience{silent: time.Millisecond, most: 200 * time.Millisecond}
+	soon := terminal.Patience{Silent: time.Millisecond, Most: 200 * time.Millisecond}
 	out := filepath.Join(s.dir, "out.ndjson")
 	for name, c := range map[string]scanner{
 		"a new scan": {to: out, patience: soon}, "a resumed one": {resume: "ids-1", patience: soon}, "a cancelled one": {cancel: "ids-1", patience: soon},
