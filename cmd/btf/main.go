@@ -46,7 +46,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(initCommand(), lintCommand(env), devCommand(env))
 	cmd.AddCommand(testCommand(env), explainCommand(env))
 	cmd.AddCommand(scanCommand(env), statusCommand(env))
-	cmd.AddCommand(replayCommand(env))
+	cmd.AddCommand(tailCommand(env), replayCommand(env))
 	return cmd
 }
 

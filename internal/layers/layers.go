@@ -86,8 +86,9 @@ var table = map[string][]string{
 	"cmd/btf/internal/terminal": {},
 	"cmd/btf/internal/localdeploy": {"cmd/internal/assemble", "emulator", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/lint",
 		"internal/localcloud", "internal/pipeline", "internal/push", "internal/task", "internal/writer", "ledger"},
-	"cmd/btf": {"cmd/btf/internal/linefile", "cmd/btf/internal/localdeploy", "cmd/btf/internal/terminal", "cmd/internal/assemble", "emulator", "examples", "functions/scan-planner",
-		"functions/scan-worker", "functions/write", "internal/btrpc", "internal/expr", "internal/lint", "internal/localcloud", "internal/mapping",
+	"cmd/btf/internal/tail": {"internal/btrpc", "internal/changeread", "internal/changestream", "internal/pipeline", "internal/retry", "internal/rowrange"},
+	"cmd/btf": {"cmd/btf/internal/linefile", "cmd/btf/internal/localdeploy", "cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/internal/assemble", "emulator", "examples", "functions/scan-planner",
+		"functions/scan-worker", "functions/write", "internal/btrpc", "internal/changestream", "internal/expr", "internal/lint", "internal/localcloud", "internal/mapping",
 		"internal/pipeline", "internal/pipetest", "internal/push", "internal/record", "internal/relay", "internal/replay", "internal/retry",
 		"internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger", "ledger/file"},
 }
