@@ -29,6 +29,8 @@ type Partition struct {
 	// VisitedAt is when a lease was last given back, MovedAt when the position moved; both by
 	// the store's clock, zero: not yet.
 	VisitedAt, MovedAt time.Time
+	// Holder has its lease, or had it last if Left is 0; empty: nobody has.
+	Holder string
 	// Left is how long its lease lasts; 0: nobody has it.
 	Left  time.Duration
 	Fence int64
@@ -70,7 +72,7 @@ func (p *partitionDoc) partition(s StreamID, doc Doc) *Partition {
 	out := &Partition{
 		PartitionID: PartitionID{Stream: s, Incarnation: doc.Key.ID}, Opening: p.opening(),
 		Idle: time.Duration(p.IdleMillis) * time.Millisecond, VisitedAt: p.VisitedAt, MovedAt: p.MovedAt,
-		Fence: p.Fence, Fruitless: p.Fruitless, Deaths: p.Deaths, LastError: p.LastError,
+		Holder: p.Holder, Fence: p.Fence, Fruitless: p.Fruitless, Deaths: p.Deaths, LastError: p.LastError,
 	}
 	if p.Holder != "" {
 		out.Left = max(0, p.until(doc).Sub(doc.ReadAt))

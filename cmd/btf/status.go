@@ -24,12 +24,14 @@ func statusCommand(env assemble.Env) *cobra.Command {
 	s := statusReport{env: env, now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "status -f FILE",
-		Short: "Show the scans of a pipeline and how far their splits are",
+		Short: "Show how far the scans and change streams of a pipeline are",
 		Long: "Reads the ledger (LEDGER, or .btf/PIPELINE.db), also while something works on it, and makes none.\n" +
 			"For each scan that is not done it lists the splits that are not either: how much is read, who\n" +
 			"holds the lease and for how long, and why it was last given up. A scan of btf scan that no\n" +
-			"process goes on with is stopped, and the command that goes on is shown. Where LEDGER is unset and a\n" +
-			"btf dev runs in this directory, its ledger comes first.",
+			"process goes on with is stopped, and the command that goes on is shown. Of each change stream it\n" +
+			"draws which keys are read, and lists the partitions with the oldest positions, those that wait and\n" +
+			"the keys that no partition holds. Where LEDGER is unset and a btf dev runs in this directory, its\n" +
+			"ledger comes first.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s.stderr = cmd.ErrOrStderr()
@@ -37,7 +39,8 @@ func statusCommand(env assemble.Env) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&s.file, "file", "f", "", "the pipeline file")
-	cmd.Flags().BoolVar(&s.all, "all", false, "list every split of every scan")
+	cmd.Flags().BoolVar(&s.all, "all", false, "list every split of every scan, and every partition")
+	cmd.Flags().BoolVar(&s.json, "json", false, "print one JSON object with everything but the splits")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -47,6 +50,7 @@ func statusCommand(env assemble.Env) *cobra.Command {
 type statusReport struct {
 	file     string
 	all      bool
+	json     bool
 	env      assemble.Env
 	now      func() time.Time
 	stderr   io.Writer
@@ -64,26 +68,32 @@ func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 	}
+	if s.json {
+		return s.printJSON(ctx, p, dev, stdout)
+	}
 	if dev == (ledger.Location{}) {
-		return s.scans(ctx, p, stdout)
+		return s.ledger(ctx, p, stdout)
 	}
 	out := terminal.Printer{Out: stdout}
 	out.Printf("of the btf dev that runs here, %s:\n", dev.String())
-	its := *s
-	its.env.Ledger = dev
-	if err := errors.Join(out.Err, its.scans(ctx, p, stdout)); err != nil {
+	if err := errors.Join(out.Err, s.of(dev).ledger(ctx, p, stdout)); err != nil {
 		return err
 	}
 	out.Printf("\nof other commands:\n")
-	return errors.Join(out.Err, s.scans(ctx, p, stdout))
+	return errors.Join(out.Err, s.ledger(ctx, p, stdout))
 }
 
-// scans tells of all scans in one ledger.
-func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout io.Writer) (err error) {
-	var l *ledger.Ledger
-	var scans []*ledger.Scan
-	closer := func() error { return nil }
-	defer func() { err = errors.Join(err, closer()) }()
+// of returns a report of the ledger at another place.
+func (s *statusReport) of(place ledger.Location) *statusReport {
+	its := *s
+	its.env.Ledger = place
+	return &its
+}
+
+// open opens the ledger, and lists its scans, the newest first. If there is none, the error
+// is fs.ErrNotExist. The caller calls the function that is returned, also after an error.
+func (s *statusReport) open(ctx context.Context, p *pipeline.Pipeline) (l *ledger.Ledger, scans []*ledger.Scan, closer func() error, err error) {
+	closer = func() error { return nil }
 	err = awaitLedger(ctx, s.patience, s.stderr, s.env.Ledger, p.Name, func(ctx context.Context) error {
 		opened, closing, err := readLedger(ctx, s.env.Ledger, p.Name)
 		if err != nil {
@@ -93,24 +103,38 @@ func (s *statusReport) scans(ctx context.Context, p *pipeline.Pipeline, stdout i
 		scans, err = l.Scans(ctx)
 		return err
 	})
+	slices.SortFunc(scans, func(a, b *ledger.Scan) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return l, scans, closer, err
+}
+
+// ledger tells of all that is in one ledger.
+func (s *statusReport) ledger(ctx context.Context, p *pipeline.Pipeline, stdout io.Writer) (err error) {
+	l, scans, closer, err := s.open(ctx, p)
+	defer func() { err = errors.Join(err, closer()) }()
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.nothing(p, stdout)
 	} else if err != nil {
 		return err
 	}
-	if len(scans) == 0 {
-		fmt.Fprintf(stdout, "pipeline %s has no scans in the ledger\n", p.Name)
-		return nil
-	}
-	slices.SortFunc(scans, func(a, b *ledger.Scan) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
 	out := terminal.Printer{Out: stdout}
+	if len(scans) == 0 && (len(p.Scans) > 0 || len(p.Changes) == 0) {
+		out.Printf("pipeline %s has no scans in the ledger\n", p.Name)
+	}
 	for i, scan := range scans {
 		if i > 0 {
 			out.Printf("\n")
 		}
 		if err := s.scan(ctx, l, scan, &out); err != nil {
+			return err
+		}
+	}
+	for i, c := range p.Changes {
+		if i+len(scans) > 0 {
+			out.Printf("\n")
+		}
+		if err := s.stream(ctx, l, c, &out); err != nil {
 			return err
 		}
 	}
@@ -133,37 +157,52 @@ func (s *statusReport) nothing(p *pipeline.Pipeline, stdout io.Writer) error {
 	return out.Err
 }
 
-// scan tells of one scan, with its splits as of one moment.
-func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.Scan, out *terminal.Printer) error {
-	var splits []*ledger.Split
-	total := scan.Counts
+// scanState is one scan as of one moment.
+type scanState struct {
+	splits  []*ledger.Split // none of a scan that is finished, unless all are asked for
+	total   ledger.Counts
+	done    int // splits
+	stopped bool
+	name    string // of the state
+}
+
+func (s *statusReport) read(ctx context.Context, l *ledger.Ledger, scan *ledger.Scan) (scanState, error) {
+	out := scanState{total: scan.Counts, done: scan.Splits - scan.Failed, name: string(scan.State)}
 	if !scan.Finished() || s.all {
 		err := l.Splits(ctx, scan, func(split *ledger.Split) error {
-			splits = append(splits, split)
+			out.splits = append(out.splits, split)
 			return nil
 		})
 		if err != nil {
-			return err
+			return out, err
 		}
 	}
-	slices.SortFunc(splits, func(a, b *ledger.Split) int { return a.Index - b.Index })
-	done := scan.Splits - scan.Failed
+	slices.SortFunc(out.splits, func(a, b *ledger.Split) int { return a.Index - b.Index })
 	if !scan.Finished() {
-		total, done = sum(splits)
+		out.total, out.done = sum(out.splits)
 	}
-	state, name, stopped := string(scan.State), "", s.isStopped(scan, splits)
-	if stopped {
-		state = "stopped"
+	if out.stopped = s.isStopped(scan, out.splits); out.stopped {
+		out.name = "stopped"
 	}
+	return out, nil
+}
+
+// scan tells of one scan.
+func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.Scan, out *terminal.Printer) error {
+	state, err := s.read(ctx, l, scan)
+	if err != nil {
+		return err
+	}
+	name := ""
 	if scan.Name != "" { // else it was a request that named none
 		name = " (" + scan.Name + ")"
 	}
-	out.Printf("scan %s%s: %s, %d of %d splits done, %s, %s, %d dropped, begun %s\n", scan.ID, name, state, done, scan.Splits,
-		terminal.Plural(int(total.Rows), "row"), records(total.Records), total.Dropped, age(s.now(), scan.CreatedAt))
+	out.Printf("scan %s%s: %s, %d of %d splits done, %s, %s, %d dropped, begun %s\n", scan.ID, name, state.name, state.done, scan.Splits,
+		terminal.Plural(int(state.total.Rows), "row"), records(state.total.Records), state.total.Dropped, age(s.now(), scan.CreatedAt))
 	if scan.Error != "" {
 		out.Printf("  %s\n", scan.Error)
 	}
-	if stopped {
+	if state.stopped {
 		if scan.Run.Ended != "" {
 			out.Printf("  %s\n", scan.Run.Ended)
 		}
@@ -172,7 +211,7 @@ func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.
 	if out.Err != nil {
 		return out.Err
 	}
-	return s.splits(splits, out)
+	return s.splits(state.splits, out)
 }
 
 // isStopped reports whether a scan that a command has begun waits for one that goes on
@@ -242,15 +281,18 @@ func (s *statusReport) leaseOf(split *ledger.Split) string {
 	if split.Holder == "" {
 		return "-"
 	}
-	name := shortHolder(split.Holder)
-	left := split.Until.Sub(s.now())
-	switch {
-	case left <= 0:
-		return name + " (its lease is over)"
-	case died(split.Holder):
-		return name + " (has died)"
+	if left := split.Until.Sub(s.now()); left > 0 {
+		return held(split.Holder, left)
 	}
-	return fmt.Sprintf("%s (for %s)", name, max(time.Second, left.Round(time.Second)))
+	return shortHolder(split.Holder) + " (its lease is over)"
+}
+
+// held names a holder, and says for how long it has its lease.
+func held(holder string, left time.Duration) string {
+	if died(holder) {
+		return shortHolder(holder) + " (has died)"
+	}
+	return fmt.Sprintf("%s (for %s)", shortHolder(holder), max(time.Second, left.Round(time.Second)))
 }
 
 // age says how long ago a time was.
