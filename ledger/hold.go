@@ -97,15 +97,21 @@ type DocLease[T any, P Leased[T]] struct {
 // not nil, returns an error if the document cannot be leased as it is. AcquireDoc returns
 // that error, a *HeldError if another has the lease, and ErrNotFound if there is no document.
 func AcquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, key Key, holder string, refuse func(P) error) (*DocLease[T, P], error) {
-	if holder == "" {
-		return nil, errors.New("a holder needs a name")
-	}
 	before := time.Now()
 	doc, err := l.get(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	doc, err = l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
+	return acquireDoc[T, P](ctx, l, doc, before, holder, refuse)
+}
+
+// acquireDoc is AcquireDoc of a document that was read; the lease begins no earlier than
+// before.
+func acquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, doc Doc, before time.Time, holder string, refuse func(P) error) (*DocLease[T, P], error) {
+	if holder == "" {
+		return nil, errors.New("a holder needs a name")
+	}
+	doc, err := l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
 		v, err := decodeDoc[T, P](doc)
 		if err == nil && refuse != nil {
 			err = refuse(v)

@@ -24,10 +24,10 @@ func (p PartitionID) describe() string {
 type Partition struct {
 	PartitionID
 	changestream.Opening
-	// Idle is how long after its last visit the next is due, where it had no changes.
+	// Idle is how long after VisitedAt the next visit is due; 0: at once.
 	Idle time.Duration
-	// VisitedAt is when a lease was last given back, MovedAt when the position moved; both by
-	// the store's clock, zero: not yet.
+	// VisitedAt is when a lease was last given back or the position refreshed, MovedAt when
+	// the position moved; both by the store's clock, zero: not yet.
 	VisitedAt, MovedAt time.Time
 	// Holder has its lease, or had it last if Left is 0; empty: nobody has.
 	Holder string
@@ -39,7 +39,12 @@ type Partition struct {
 	Fruitless, Deaths int
 	// LastError is why a holder last gave up; empty since the position has moved.
 	LastError string
+
+	doc Doc // as it was read
 }
+
+// Abandoned reports whether its lease is over and its holder has not given it back.
+func (p *Partition) Abandoned() bool { return p.Holder != "" && p.Left == 0 }
 
 // LogValue gives what may be logged: ranges are row keys, and tokens are opaque.
 func (p *Partition) LogValue() slog.Value {
@@ -72,7 +77,7 @@ func (p *partitionDoc) partition(s StreamID, doc Doc) *Partition {
 	out := &Partition{
 		PartitionID: PartitionID{Stream: s, Incarnation: doc.Key.ID}, Opening: p.opening(),
 		Idle: time.Duration(p.IdleMillis) * time.Millisecond, VisitedAt: p.VisitedAt, MovedAt: p.MovedAt,
-		Holder: p.Holder, Fence: p.Fence, Fruitless: p.Fruitless, Deaths: p.Deaths, LastError: p.LastError,
+		Holder: p.Holder, Fence: p.Fence, Fruitless: p.Fruitless, Deaths: p.Deaths, LastError: p.LastError, doc: doc,
 	}
 	if p.Holder != "" {
 		out.Left = max(0, p.until(doc).Sub(doc.ReadAt))
@@ -82,6 +87,58 @@ func (p *partitionDoc) partition(s StreamID, doc Doc) *Partition {
 
 func (l *Ledger) partitionKey(p PartitionID) Key {
 	return Key{Collection: l.below(p.Stream, partitionsOf), ID: p.Incarnation}
+}
+
+// Now returns the time by the store's clock, reckoned from when the partition was read.
+func (p *Partition) Now() time.Time { return p.doc.now() }
+
+// Partition reads a partition and leaves it alone. The error is ErrNotFound where it has
+// closed.
+func (l *Ledger) Partition(ctx context.Context, p PartitionID) (*Partition, error) {
+	doc, err := Doc{}, ErrNotFound
+	if isIncarnation(p.Incarnation) {
+		doc, err = l.get(ctx, l.partitionKey(p))
+	}
+	if err == nil {
+		var v *partitionDoc
+		if v, err = decodeDoc[partitionDoc](doc); err == nil {
+			return v.partition(p.Stream, doc), nil
+		}
+	}
+	return nil, fmt.Errorf("reading %s: %w", p.describe(), err)
+}
+
+// Refresh makes a position durable up to which somebody without a lease has read and found
+// no change, in one write. It does so only if nobody has taken or written the partition
+// since p was read: then no holder lives, and what lies between the two positions is known to
+// be empty. The error wraps ErrLost otherwise. idle is as in PartitionLease.Release.
+func (l *Ledger) Refresh(ctx context.Context, p *Partition, at changestream.Position, idle time.Duration) error {
+	_, err := l.edit(ctx, p.doc, func(doc Doc) (stamped, []Write, error) {
+		if doc.Version != p.doc.Version {
+			return nil, nil, ErrLost
+		}
+		v, err := decodeDoc[partitionDoc](doc)
+		if err != nil {
+			return nil, nil, err
+		}
+		if v.Holder != "" {
+			return nil, nil, ErrLost
+		}
+		v.move(at, doc.now())
+		v.IdleMillis, v.VisitedAt = idle.Milliseconds(), doc.now()
+		return v, nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("refreshing %s: %w", p.describe(), err)
+	}
+	return nil
+}
+
+// move sets the position.
+func (p *partitionDoc) move(at changestream.Position, now time.Time) {
+	p.Tokens = []tokenDoc{{Range: p.Range, Token: at.Token}}
+	p.Start, p.LowWatermark, p.MovedAt = time.Time{}, at.LowWatermark, now
+	p.Fruitless, p.Deaths, p.LastError = 0, 0, ""
 }
 
 // PartitionLease is the right to move one partition forward. It is for one goroutine at
@@ -101,6 +158,17 @@ func (l *Ledger) AcquirePartition(ctx context.Context, p PartitionID, holder str
 		return nil, fmt.Errorf("acquiring a partition of change stream %q: %w", p.Stream.Name, ErrNotFound)
 	}
 	doc, err := AcquireDoc[partitionDoc](ctx, l, l.partitionKey(p), holder, nil)
+	return leased(doc, p, err)
+}
+
+// AcquireRead is AcquirePartition of a partition that was just read, which it does not read
+// again.
+func (l *Ledger) AcquireRead(ctx context.Context, p *Partition, holder string) (*PartitionLease, error) {
+	doc, err := acquireDoc[partitionDoc](ctx, l, p.doc, time.Now(), holder, nil)
+	return leased(doc, p.PartitionID, err)
+}
+
+func leased(doc *DocLease[partitionDoc, *partitionDoc], p PartitionID, err error) (*PartitionLease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("acquiring %s: %w", p.describe(), err)
 	}
@@ -147,14 +215,11 @@ func (p *PartitionLease) Commit(ctx context.Context, at *changestream.Position) 
 	return p.settle("committing", err)
 }
 
-// move sets the position.
+// move sets the position, if there is one.
 func (p *PartitionLease) move(v *partitionDoc, at *changestream.Position) {
-	if at == nil {
-		return
+	if at != nil {
+		v.move(*at, p.Now())
 	}
-	v.Tokens = []tokenDoc{{Range: v.Range, Token: at.Token}}
-	v.Start, v.LowWatermark, v.MovedAt = time.Time{}, at.LowWatermark, p.Now()
-	v.Fruitless, v.Deaths, v.LastError = 0, 0, ""
 }
 
 // Release makes a position durable, as Commit does, and gives the partition back, for

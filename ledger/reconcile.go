@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
@@ -14,8 +15,9 @@ import (
 // StreamLease is the right to reconcile a stream, for one at a time. It is for one
 // goroutine.
 type StreamLease struct {
-	doc *DocLease[streamDoc, *streamDoc]
-	id  StreamID
+	doc    *DocLease[streamDoc, *streamDoc]
+	id     StreamID
+	ticked time.Time // for Stream.TickedAt; zero: that stays
 }
 
 // AcquireStream takes the lease of a stream that nobody holds, or whose lease is over by
@@ -29,9 +31,15 @@ func (l *Ledger) AcquireStream(ctx context.Context, s StreamID, holder string) (
 	return &StreamLease{doc: doc, id: s}, nil
 }
 
+// Ticked notes for Release that all that was due at a time is published.
+func (s *StreamLease) Ticked(at time.Time) { s.ticked = at }
+
 // Release gives the stream back.
 func (s *StreamLease) Release(ctx context.Context, cause error) error {
 	err := s.doc.Release(ctx, Cause{Err: cause}, func(v *streamDoc) error {
+		if !s.ticked.IsZero() {
+			v.TickedAt = s.ticked
+		}
 		if cause == nil {
 			v.LastError = ""
 		}

@@ -27,15 +27,19 @@ type Stream struct {
 	Initial bool
 	// Missing are the keys that the last reconciliation has missed.
 	Missing []changestream.Missing
+	// TickedAt is the time of the last tick that has published all that was due, by the
+	// store's clock.
+	TickedAt time.Time
 }
 
 // streamDoc is a stream as it is kept. A process must hold its lease to reconcile it.
 type streamDoc struct {
-	Name    string       `json:"name"`
-	Table   string       `json:"table"`
-	Start   time.Time    `json:"start"`
-	Initial bool         `json:"initial,omitempty"`
-	Missing []missingDoc `json:"missing,omitempty"`
+	Name     string       `json:"name"`
+	Table    string       `json:"table"`
+	Start    time.Time    `json:"start"`
+	Initial  bool         `json:"initial,omitempty"`
+	Missing  []missingDoc `json:"missing,omitempty"`
+	TickedAt time.Time    `json:"tickedAt,omitzero"`
 	Permanent
 	LeaseState
 }
@@ -48,7 +52,7 @@ type missingDoc struct {
 }
 
 func (s *streamDoc) stream() *Stream {
-	out := &Stream{StreamID: StreamID{Name: s.Name, Table: s.Table}, Start: s.Start, Initial: s.Initial}
+	out := &Stream{StreamID: StreamID{Name: s.Name, Table: s.Table}, Start: s.Start, Initial: s.Initial, TickedAt: s.TickedAt}
 	for _, m := range s.Missing {
 		out.Missing = append(out.Missing, changestream.Missing{
 			Range: m.Range.keys(), FirstSeen: m.FirstSeen, Seen: m.Seen, LowWatermark: m.LowWatermark,

@@ -33,8 +33,9 @@ const (
 	// CommitEvery is the shortest time between two commits of a partition. After a crash
 	// the sink gets the changes since the last commit again.
 	CommitEvery = 5 * time.Second
-	// Heartbeat is how often the service says how far a silent partition has come.
-	Heartbeat = 5 * time.Second
+	// Heartbeat is how often the service says how far a silent partition has come. A visit
+	// of an idle partition lasts for one.
+	Heartbeat = time.Second
 	// Tick is how often the coordinator is expected to run.
 	Tick = time.Minute
 )
@@ -152,16 +153,45 @@ func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 	if at := d.Message.PublishTime; !at.IsZero() && time.Since(at) > s.change.Window {
 		return nil // the tick has published others since
 	}
-	// Successors of partitions that close are read by other invocations.
-	var wg sync.WaitGroup
-	for i, incarnation := range t.Partitions {
-		if i == s.change.MaxStreams {
-			f.cfg.Logger.WarnContext(ctx, "a task names more partitions than maxStreams; the rest is left to the next tick", "stream", t.Stream)
-			break
-		}
-		wg.Go(func() { f.visit(ctx, s, ledger.PartitionID{Stream: s.id, Incarnation: incarnation}) })
+	slice, cancel := context.WithTimeout(ctx, s.change.Window)
+	defer cancel()
+	defer context.AfterFunc(f.cfg.Stopping, cancel)()
+	if slice.Err() != nil {
+		return nil // the process stops: it leaves nothing to others, which could do the same
 	}
-	wg.Wait()
+	left := f.visits(ctx, slice, s, t.Partitions)
+	if len(left) == 0 {
+		return nil
+	}
+	rest := make([]ledger.PartitionID, len(left))
+	for i, incarnation := range left {
+		rest[i] = ledger.PartitionID{Stream: s.id, Incarnation: incarnation}
+	}
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settling)
+	defer cancel()
+	if err := f.publish(ctx, s, rest, s.change.MaxStreams*sweepFactor); err != nil {
+		f.cfg.Logger.WarnContext(ctx, "the rest of a task waits for later ticks", "stream", t.Stream, "partitions", len(rest), "error", err)
+	}
+	return nil
+}
+
+// visits reads the partitions, maxStreams of them at a time, and returns those that are left
+// when slice ends. Successors of partitions that close are read by other invocations.
+func (f *function) visits(ctx, slice context.Context, s *stream, incarnations []string) (left []string) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, s.change.MaxStreams)
+	for i, incarnation := range incarnations {
+		select {
+		case slots <- struct{}{}:
+		case <-slice.Done():
+			return incarnations[i:]
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f.visit(ctx, slice, s, ledger.PartitionID{Stream: s.id, Incarnation: incarnation})
+		})
+	}
 	return nil
 }
 
@@ -174,11 +204,11 @@ func (f *function) find(name string) *stream {
 	return nil
 }
 
-// publish sends tasks of the partitions, in groups of maxStreams, in their order.
-func (f *function) publish(ctx context.Context, s *stream, partitions []ledger.PartitionID) error {
+// publish sends tasks of the partitions, in groups of a size, in their order.
+func (f *function) publish(ctx context.Context, s *stream, partitions []ledger.PartitionID, size int) error {
 	var messages []any
 	for len(partitions) > 0 {
-		n := min(len(partitions), s.change.MaxStreams)
+		n := min(len(partitions), size)
 		t := task.Changes{Version: task.Version, Stream: s.change.Name}
 		for _, p := range partitions[:n] {
 			t.Partitions = append(t.Partitions, p.Incarnation)

@@ -22,6 +22,10 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Visit) 
 			level = slog.LevelError
 		case OutcomeHeld, OutcomeVoid:
 			level = slog.LevelDebug
+		case OutcomeIdle, OutcomeWindow:
+			if v.Fence == 0 { // there was nothing to lease it for
+				level = slog.LevelDebug
+			}
 		}
 		attrs := []slog.Attr{
 			slog.String("outcome", string(v.Outcome)), slog.String("stream", v.Stream), slog.String("partition", v.Incarnation),

@@ -56,6 +56,7 @@ func TestAVisitIsOneLine(t *testing.T) {
 	var log functest.Log
 	report := changes.Log(slog.New(slog.NewTextHandler(&log, nil)), "orders")
 	report(context.Background(), changes.Visit{Stream: "feed", Incarnation: "A", Outcome: changes.OutcomeHeld})
+	report(context.Background(), changes.Visit{Stream: "feed", Incarnation: "A", Outcome: changes.OutcomeIdle}) // without a lease
 	report(context.Background(), changes.Visit{
 		Stream: "feed", Incarnation: "A", Outcome: changes.OutcomeFailed, Counts: ledger.Counts{Rows: 3, Records: 2}, Reason: errors.New("no"),
 	})

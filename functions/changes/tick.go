@@ -34,12 +34,15 @@ func (f *function) tick(ctx context.Context, s *stream) error {
 	if err != nil {
 		return err
 	}
-	due, err := f.reconcile(ctx, s, lease)
+	due, err := f.reconcile(ctx, s, lease, s.cadence(retention))
 	if errors.Is(err, ledger.ErrLost) {
 		return nil // another tick has taken over
 	}
 	if err == nil {
-		err = f.publish(ctx, s, due)
+		err = errors.Join(f.publish(ctx, s, due.now, s.change.MaxStreams), f.publish(ctx, s, due.idle, s.change.MaxStreams*sweepFactor))
+	}
+	if err == nil {
+		lease.Ticked(due.at)
 	}
 	return errors.Join(err, lease.Release(context.WithoutCancel(ctx), err))
 }
@@ -72,43 +75,57 @@ func startOf(start pipeline.Start, now time.Time, retention time.Duration) (time
 
 // reconcile brings the ledger to what the service has, and returns the partitions that
 // are due.
-func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease) ([]ledger.PartitionID, error) {
+func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease, c cadence) (due due, err error) {
 	conn, err := f.cfg.Conn(ctx, s.change)
 	if err != nil {
-		return nil, err
+		return due, err
 	}
 	service, err := changeread.Partitions(ctx, s.table, conn)
 	if err != nil {
-		return nil, err
+		return due, err
 	}
 	top, err := f.cfg.Ledger.Topology(ctx, s.id)
 	if err != nil {
-		return nil, err
+		return due, err
 	}
 	r := changestream.Reconcile(top.Compare(service), f.cfg.Graces, top.ReadAt)
-	due := dueOf(top, r.Awaited) // decided before Reconcile opens more
+	due = dueOf(top, r.Awaited, c) // decided before Reconcile opens more
 	done, err := lease.Reconcile(ctx, top, r)
 	if done.Tokenless > 0 {
 		f.cfg.Logger.WarnContext(ctx, "ranges of keys had lost their place and are read again from an hour before it",
 			"stream", s.change.Name, "ranges", done.Tokenless)
 	}
-	return append(done.Opened, due...), err
+	due.now = append(done.Opened, due.now...)
+	return due, err
 }
 
-// dueOf lists the partitions whose visit is due, the oldest position first. A partition
-// whose close others wait for is due at once.
-func dueOf(top *ledger.Topology, awaited []int) []ledger.PartitionID {
-	var due []*ledger.Partition
+// due are the partitions that a tick has visited, the oldest position first.
+type due struct {
+	at   time.Time            // by the store's clock
+	now  []ledger.PartitionID // they are likely to have changes
+	idle []ledger.PartitionID
+}
+
+// dueOf lists the partitions whose visit is due. A partition whose close others wait for is
+// due at once.
+func dueOf(top *ledger.Topology, awaited []int, c cadence) due {
+	var now, idle []*ledger.Partition
 	for i, p := range top.Partitions {
-		// Half a tick early: the visit that made it idle took its time.
-		idle := p.Idle > 0 && top.ReadAt.Before(p.VisitedAt.Add(p.Idle-Tick/2)) && !slices.Contains(awaited, i)
-		if p.Left == 0 && !idle {
-			due = append(due, p)
+		switch {
+		case p.Left > 0:
+		case p.Idle == 0 || p.Abandoned() || slices.Contains(awaited, i):
+			now = append(now, p)
+		case c.due(p, top.Stream.TickedAt, top.ReadAt):
+			idle = append(idle, p)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *ledger.Partition) int { return a.LowWatermark.Compare(b.LowWatermark) })
-	out := make([]ledger.PartitionID, len(due))
-	for i, p := range due {
+	return due{at: top.ReadAt, now: oldestFirst(now), idle: oldestFirst(idle)}
+}
+
+func oldestFirst(partitions []*ledger.Partition) []ledger.PartitionID {
+	slices.SortStableFunc(partitions, func(a, b *ledger.Partition) int { return a.LowWatermark.Compare(b.LowWatermark) })
+	out := make([]ledger.PartitionID, len(partitions))
+	for i, p := range partitions {
 		out[i] = p.PartitionID
 	}
 	return out

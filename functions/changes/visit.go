@@ -73,11 +73,11 @@ type place struct {
 
 type result = relay.Result[place]
 
-// visit reads one partition, and reports what became of it.
-func (f *function) visit(ctx context.Context, s *stream, id ledger.PartitionID) {
+// visit reads one partition until slice ends, and reports what became of it.
+func (f *function) visit(ctx, slice context.Context, s *stream, id ledger.PartitionID) {
 	began := time.Now()
 	v := &Visit{Stream: s.change.Name, Incarnation: id.Incarnation}
-	lease, err := f.cfg.Ledger.AcquirePartition(ctx, id, f.cfg.Holder)
+	err := f.read(ctx, slice, s, id, v)
 	var held *ledger.HeldError
 	switch {
 	case errors.As(err, &held):
@@ -86,18 +86,41 @@ func (f *function) visit(ctx context.Context, s *stream, id ledger.PartitionID) 
 		v.Outcome = OutcomeVoid
 	case err != nil:
 		v.Outcome, v.Reason = OutcomeFailed, err
-	default:
-		v.Fence = lease.Fence()
-		(&work{function: f, stream: s, lease: lease, visit: v}).run(ctx)
 	}
 	v.Duration = time.Since(began)
 	f.cfg.Report(ctx, *v)
 }
 
-func (w *work) run(ctx context.Context) {
-	slice, cancel := context.WithTimeout(ctx, w.change.Window)
-	defer cancel()
-	defer context.AfterFunc(w.cfg.Stopping, cancel)()
+// read reads a partition: under its lease, unless it is found to have no changes.
+func (f *function) read(ctx, slice context.Context, s *stream, id ledger.PartitionID, v *Visit) error {
+	p, err := f.cfg.Ledger.Partition(ctx, id)
+	if err != nil {
+		return err
+	}
+	if p.Left > 0 {
+		return &ledger.HeldError{Left: p.Left}
+	}
+	if s.sweeps(p) {
+		v.Outcome = OutcomeIdle
+		quiet, err := f.quiet(slice, s, p, v)
+		if quiet || err != nil {
+			return err
+		}
+		if slice.Err() != nil {
+			v.Outcome = OutcomeWindow
+			return nil
+		}
+	}
+	lease, err := f.cfg.Ledger.AcquireRead(ctx, p, f.cfg.Holder)
+	if err != nil {
+		return err
+	}
+	v.Fence = lease.Fence()
+	(&work{function: f, stream: s, lease: lease, visit: v}).run(ctx, slice)
+	return nil
+}
+
+func (w *work) run(ctx, slice context.Context) {
 	r, err := w.relay(ctx, slice)
 	w.visit.Counts = ledger.Counts{Rows: r.Rows, Records: r.Records, Dropped: r.Dropped}
 	w.visit.Bytes, w.visit.LowWatermark = r.Bytes, r.Last.LowWatermark
@@ -279,17 +302,16 @@ func isVerdict(err error) bool {
 	return errors.As(err, &p) || errors.As(err, &e) || errors.Is(err, changestream.ErrProtocol) || retry.Classify(err).Persists()
 }
 
-// idle is how long the partition may wait for its next visit: each visit without a change
-// doubles it, up to maxIdle and to a tenth of what the table keeps.
+// idle is how long the partition may wait for its next visit. It does not wait while it has
+// more changes than a visit takes.
 func (w *work) idle() time.Duration {
-	if w.source.changes > 0 {
-		return 0
+	switch {
+	case w.source.changes == 0:
+		return w.cadence(w.keeps).next(w.lease.Partition().Idle)
+	case w.visit.Outcome == OutcomeIdle:
+		return soon
 	}
-	most := w.change.MaxIdle
-	if w.keeps > 0 {
-		most = min(most, w.keeps/10)
-	}
-	return min(most, max(Tick, 2*w.lease.Partition().Idle))
+	return 0
 }
 
 // close replaces the partition by its successors, and has them read at once.
@@ -310,7 +332,7 @@ func (w *work) close(ctx context.Context, at *changestream.Position) error {
 		return errors.Join(err, w.lease.Release(ctx, at, 0, ledger.Cause{Err: err}))
 	}
 	w.visit.Outcome, w.visit.Successors = OutcomeClosed, len(opened)
-	if err := w.publish(ctx, w.stream, opened); err != nil {
+	if err := w.publish(ctx, w.stream, opened, w.change.MaxStreams); err != nil {
 		w.cfg.Logger.WarnContext(ctx, "the successors of a partition wait for the next tick", "stream", w.change.Name, "error", err)
 	}
 	return nil

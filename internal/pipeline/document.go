@@ -192,7 +192,7 @@ type changeDoc struct {
 	Window         span             `key:"window" default:"55s" min:"1s" max:"85s" doc:"how long one invocation reads"`
 	IdleStop       toggle           `key:"idleStop" default:"true" doc:"stop early once caught up"`
 	MaxIdle        span             `key:"maxIdle" default:"10m" min:"1m" max:"12h" doc:"the longest pause between visits of an idle partition"`
-	MaxStreams     count            `key:"maxStreams" default:"8" min:"1" max:"1000" doc:"open reads per invocation"`
+	MaxStreams     count            `key:"maxStreams" default:"32" min:"1" max:"1000" doc:"open reads per invocation"`
 	Filter         *changeFilterDoc `key:"filter" doc:"the entries to deliver; absent: all"`
 	SelectedCell   *selectedCellDoc `key:"selectedCell" doc:"keyed upserts and deletes of one cell instead of the mutation log"`
 	MaxRecordBytes size             `key:"maxRecordBytes" default:"9MiB" min:"1KiB" max:"256MiB" doc:"a larger record fails"`

@@ -172,7 +172,7 @@ func TestChangesParseToWhatTheySay(t *testing.T) {
 	p := parseFile(t, "testdata/orders.yaml")
 	c := p.Changes[0]
 	if c.Start.Kind != StartLatest || c.OnExpired.Kind != StartFail || c.Window != 55*time.Second || c.MaxIdle != 10*time.Minute ||
-		c.MaxStreams != 8 || !c.IdleStop || c.MaxRecordBytes != 9<<20 || c.To.PubSub.OrderBy.Source != "rowKey" {
+		c.MaxStreams != 32 || !c.IdleStop || c.MaxRecordBytes != 9<<20 || c.To.PubSub.OrderBy.Source != "rowKey" {
 		t.Errorf("changes %+v", c)
 	}
 	if f := c.Filter; f.Families.Match("audit_x") || !f.Families.Match("my_audit_x") || !f.Qualifiers.Match("cf:YQ==") || f.Qualifiers.Match("xcf:YQ==") {

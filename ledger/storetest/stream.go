@@ -293,6 +293,89 @@ func recoveries(t *testing.T, f *fixture) {
 	}
 }
 
+// Who has read a partition without its lease moves its position, also if a reply is lost;
+// but not if the partition was taken, given back, refreshed or closed since it was read, nor
+// if its holder has not given it back.
+func refreshed(t *testing.T, f *fixture) {
+	l := ledger.New(f, f.pipeline, ledger.Options{})
+	first := f.partitioned(t, l, keysOf("-")).Partitions[0]
+	at := changestream.Position{Token: "beat", LowWatermark: first.Start.Add(time.Second)}
+	read := func() *ledger.Partition {
+		t.Helper()
+		p, err := l.Partition(t.Context(), first.PartitionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	lost := func(what string, p *ledger.Partition) {
+		t.Helper()
+		before := read()
+		if err := l.Refresh(t.Context(), p, changestream.Position{Token: "late"}, 0); !errors.Is(err, ledger.ErrLost) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if now := read(); !slices.Equal(now.Tokens, before.Tokens) || now.Fence != before.Fence {
+			t.Errorf("%s: %+v became %+v", what, before, now)
+		}
+	}
+	for _, fault := range []Fault{FaultLost, FaultReplyLost, FaultRepeated} {
+		p, faults := read(), 0
+		faulty := ledger.New(&Faulty{Store: f.Store, Next: func(commit bool) Fault {
+			if !commit || faults > 0 {
+				return FaultNone
+			}
+			faults++
+			return fault
+		}}, f.pipeline, ledger.Options{})
+		if err := faulty.Refresh(t.Context(), p, at, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		now := read()
+		if len(now.Tokens) != 1 || now.Tokens[0].Value != "beat" || !now.LowWatermark.Equal(at.LowWatermark) || now.Idle != time.Minute || now.Fence != 0 {
+			t.Fatalf("refreshed: %+v", now)
+		}
+		lost("refreshed since", p)
+	}
+	p := read()
+	lease, err := l.AcquireRead(t.Context(), p, "reader")
+	if err != nil || lease.Fence() != 1 {
+		t.Fatalf("%v", err)
+	}
+	lost("taken since", p)
+	lost("held", read())
+	if err := lease.Release(t.Context(), nil, 0, ledger.Cause{}); err != nil {
+		t.Fatal(err)
+	}
+	lost("given back since", p)
+	p = read()
+	if err := l.Refresh(t.Context(), p, at, 0); err != nil {
+		t.Fatal(err)
+	}
+	if lease, err = l.AcquireRead(t.Context(), p, "reader"); err != nil || lease.Partition().Tokens[0].Value != "beat" { // read in the past
+		t.Fatalf("%+v, %v", lease.Partition(), err)
+	}
+	if err := lease.Release(t.Context(), nil, 0, ledger.Cause{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.New(f, f.pipeline, ledger.Options{Lease: time.Millisecond}).AcquireRead(t.Context(), read(), "dead"); err != nil {
+		t.Fatal(err)
+	}
+	f.await(t, time.Millisecond)
+	if p = read(); !p.Abandoned() || p.Left > 0 {
+		t.Errorf("%+v", p)
+	}
+	lost("not given back", p)
+	if _, err := holdPartition(t, l, p).Close(t.Context(), into(keysOf("-")[0], keysOf("-b b-")), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Refresh(t.Context(), p, at, 0); !errors.Is(err, ledger.ErrLost) {
+		t.Errorf("closed since: %v", err)
+	}
+	if _, err := l.Partition(t.Context(), first.PartitionID); !errors.Is(err, ledger.ErrNotFound) {
+		t.Errorf("a partition that has closed: %v", err)
+	}
+}
+
 // A completed range is neither missing nor opened again, and nothing of a stream expires.
 func completedRange(t *testing.T, f *fixture) {
 	l := ledger.New(f, f.pipeline, ledger.Options{Retention: time.Nanosecond})
