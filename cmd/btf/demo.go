@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/examples"
@@ -175,7 +177,7 @@ func (d *demo) options(f *flights, place ledger.Location) localdeploy.Options {
 	d.scanning.done = make(chan task.ScanDone, 1)
 	logger := slog.New(telemetry.NewHandler(d.stderr, slog.LevelWarn, ""))
 	return localdeploy.Options{
-		Logger: logger, Records: logger, Holder: holder(), Workers: demoWorkers,
+		Logger: logger, Records: logger, Holder: process.Self(), Workers: demoWorkers,
 		Tablets: map[string][]string{f.Pipeline.Tables[0].ID: cutKeys(f.rows, demoTablets)},
 		OpenLedger: func(ctx context.Context) (*ledger.Ledger, error) {
 			l, _, err := assemble.OpenLedger(ctx, place, f.Pipeline.Name, ledger.Options{})
@@ -244,7 +246,7 @@ func (d *demo) holdOpen(ctx context.Context, l *localdeploy.Deployment, f *fligh
 		"  cbt -project demo -instance demo read flights count=3\n"+
 		"  btf status -f %[5]s --all\n"+
 		"  btf scan -f %[5]s %[6]s --to -\n"+
-		"Ctrl-C ends it\n", l.Bigtable, l.Cloud.Addr(), localdeploy.Project, place.String(), shellQuoted(file), f.Pipeline.Scans[0].Name)
+		"Ctrl-C ends it\n", l.Bigtable, l.Cloud.Addr(), localdeploy.Project, place.String(), scanrun.ShellQuoted(file), f.Pipeline.Scans[0].Name)
 	<-ctx.Done()
 	return nil
 }

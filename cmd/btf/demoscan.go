@@ -14,6 +14,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -89,7 +90,7 @@ func (d *demo) scan(ctx context.Context, l *localdeploy.Deployment, f *flights) 
 	bar := terminal.NewCounter(d.stderr, "scanned", len(f.rows))
 	d.scanning.begin(bar.Set)
 	began := time.Now()
-	id, err := request(ctx, l, f.Pipeline.Name, task.ScanRequest{Version: task.Version, Scan: scan.Name, Parallelism: demoWorkers * splitsPerWorker})
+	id, err := request(ctx, l, f.Pipeline.Name, task.ScanRequest{Version: task.Version, Scan: scan.Name, Parallelism: demoWorkers * scanrun.SplitsPerWorker})
 	if err != nil {
 		return nil, err
 	}

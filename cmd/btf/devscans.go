@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
@@ -24,7 +26,7 @@ func (d *dev) options() localdeploy.Options {
 	return localdeploy.Options{
 		Endless: true,
 		Logger:  slog.New(&lineHandler{line: d.sums.line}),
-		Records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), OpenLedger: d.openLedger, Holder: holder(),
+		Records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), OpenLedger: d.openLedger, Holder: process.Self(),
 		Wrote: d.sums.delivery, Planned: d.planned, Scanned: d.scanned, Finished: d.finished,
 	}
 }
@@ -77,7 +79,7 @@ func (d *dev) tellStart(all []*pipeline.Scan) {
 	d.tell.line("to start a scan, publish %s to topic %s:", request, topic)
 	d.tell.line(`  curl http://%s/v1/%s:publish -d '{"messages": [{"data": "%s"}]}'`,
 		d.local.Cloud.Addr(), topic, base64.StdEncoding.EncodeToString([]byte(request)))
-	d.tell.line("or have its records as lines, with the variables above in another shell: btf scan -f %s %s --to -", shellQuoted(d.file), all[i].Name)
+	d.tell.line("or have its records as lines, with the variables above in another shell: btf scan -f %s %s --to -", scanrun.ShellQuoted(d.file), all[i].Name)
 }
 
 // describeScan says where a scan's records go, and when it is due.

@@ -18,6 +18,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
@@ -155,7 +156,11 @@ func (d *developing) shell() assemble.Env {
 	for _, m := range regexp.MustCompile(`(?m)^export (\w+)=(.+)$`).FindAllStringSubmatch(d.stdout.String(), -1) {
 		env[m[1]] = m[2]
 	}
-	return readEnv(d.t, env)
+	read, err := assemble.ReadEnv(func(name string) string { return env[name] })
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return read
 }
 
 func TestScanAndStatusWorkBesideDev(t *testing.T) {
@@ -164,8 +169,8 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 	id := d.ask(`{"scan": "ids"}`)
 	d.said(`(is done: 1 row)`)
 	var stdout, stderr output
-	s := scanner{file: "orders.yaml", name: "ids", to: "-", workers: 2, stdout: &stdout, stderr: &stderr, env: d.shell()}
-	if err := s.run(t.Context()); err != nil || stdout.String() != "{\"id\":\"a\",\"status\":\"PAID\"}\n" {
+	c := scanrun.Console{Env: d.shell(), Stdout: &stdout, Stderr: &stderr}
+	if err := scanrun.Run(t.Context(), c, scanrun.Request{File: "orders.yaml", Name: "ids", To: "-", Workers: 2}); err != nil || stdout.String() != "{\"id\":\"a\",\"status\":\"PAID\"}\n" {
 		t.Errorf("%v, %q\n%s", err, &stdout, &stderr)
 	}
 	for name, env := range map[string]assemble.Env{"with the variables": d.shell(), "without them": {}} {
@@ -174,7 +179,7 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 		if err := status.run(t.Context(), &out); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"scan " + id + " (ids): done, 1 of 1 splits done, 1 row,", "scan " + s.id + " (ids): done"} {
+		for _, want := range []string{"scan " + id + " (ids): done, 1 of 1 splits done, 1 row,", strings.Fields(stderr.String())[1] + " (ids): done"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s, status says %q, want %q", name, &out, want)
 			}

@@ -82,7 +82,7 @@ record 0, 4 bytes: rejected: invalid JSON at offset 0; onFailure is dead-letter
 }
 
 func TestExplainSaysWhatItsArgumentsAre(t *testing.T) {
-	in(t, map[string]string{"f.yaml": tested, "scans.yaml": scanFile})
+	in(t, map[string]string{"f.yaml": tested, "scans.yaml": scansOnly})
 	for _, c := range []struct{ file, message, want string }{
 		{"f.yaml", `{"type":"order"}`, "MESSAGE is a file, or - for stdin, and not the message itself"},
 		{"f.yaml", ` [{"type":"order"}]`, "MESSAGE is a file, or - for stdin"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 )
@@ -56,7 +57,7 @@ func TestTheScanOfAFirstFileRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	stderr, err := s.scan(t.Context(), scanner{name: "paid", to: "-", stdout: &out})
+	stderr, err := s.scanTo(t.Context(), &out, scanrun.Request{Name: "paid", To: "-"})
 	if err != nil || strings.Count(out.String(), `{"order":"k000`) != 4 {
 		t.Errorf("%v\n%s%s", err, stderr, out.String())
 	}

@@ -2,13 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,8 +22,14 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc/codes"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -49,6 +56,7 @@ type scanTable struct {
 	file     string
 	env      map[string]string
 	dir      string
+	patience terminal.Patience
 }
 
 func newScanTable(t *testing.T, rows int) *scanTable {
@@ -104,42 +112,48 @@ func (s *scanTable) fill(rows int) {
 }
 
 // environment is what a shell with the table's variables gives to a command.
-func (s *scanTable) environment() assemble.Env { return readEnv(s.t, s.env) }
-
-func readEnv(t testing.TB, variables map[string]string) assemble.Env {
-	t.Helper()
-	env, err := assemble.ReadEnv(func(name string) string { return variables[name] })
+func (s *scanTable) environment() assemble.Env {
+	s.t.Helper()
+	env, err := assemble.ReadEnv(func(name string) string { return s.env[name] })
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return env
 }
 
-// scan runs the command and returns what it says.
-func (s *scanTable) scan(ctx context.Context, c scanner) (stderr string, err error) {
+func (s *scanTable) console(stdout, stderr io.Writer) scanrun.Console {
+	return scanrun.Console{Env: s.environment(), Stdout: stdout, Stderr: stderr, Patience: s.patience}
+}
+
+// scan runs a scan and returns what it says.
+func (s *scanTable) scan(ctx context.Context, r scanrun.Request) (stderr string, err error) {
+	return s.scanTo(ctx, io.Discard, r)
+}
+
+func (s *scanTable) scanTo(ctx context.Context, stdout io.Writer, r scanrun.Request) (stderr string, err error) {
 	var out output
-	if c.file == "" {
-		c.file = s.file
-	}
-	c.stderr, c.env = &out, s.environment()
-	if c.name == "" {
-		c.name = "ids"
-	}
-	if c.workers == 0 {
-		c.workers = 4
-	}
-	err = c.run(ctx)
+	err = scanrun.Run(ctx, s.console(stdout, &out), s.request(r))
 	return out.String(), err
+}
+
+// request is r for the table's scan ids, if it names no other.
+func (s *scanTable) request(r scanrun.Request) scanrun.Request {
+	r.File, r.Name, r.Workers = cmp.Or(r.File, s.file), cmp.Or(r.Name, "ids"), cmp.Or(r.Workers, 4)
+	return r
 }
 
 func (s *scanTable) status() string {
 	s.t.Helper()
 	var out bytes.Buffer
-	r := statusReport{file: s.file, env: s.environment(), now: time.Now}
-	if err := r.run(s.t.Context(), &out); err != nil {
+	if err := s.tellStatus(&out, io.Discard, time.Now); err != nil {
 		s.t.Fatal(err)
 	}
 	return out.String()
+}
+
+func (s *scanTable) tellStatus(stdout, stderr io.Writer, now func() time.Time) error {
+	report := statusReport{file: s.file, env: s.environment(), now: now, stderr: stderr, patience: s.patience}
+	return report.run(s.t.Context(), stdout)
 }
 
 func ids(from, to int) []string {
@@ -158,7 +172,7 @@ func lines(text string) []string {
 func TestScanWritesEveryRowOnce(t *testing.T) {
 	s := newScanTable(t, 100)
 	out := filepath.Join(s.dir, "out.ndjson")
-	stderr, err := s.scan(t.Context(), scanner{to: out})
+	stderr, err := s.scan(t.Context(), scanrun.Request{To: out})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
@@ -173,7 +187,7 @@ func TestScanWritesEveryRowOnce(t *testing.T) {
 		t.Errorf("status %s", got)
 	}
 	var stdout bytes.Buffer
-	if _, err := s.scan(t.Context(), scanner{to: "-", stdout: &stdout}); err != nil || !slices.Equal(lines(stdout.String()), ids(0, 100)) {
+	if _, err := s.scanTo(t.Context(), &stdout, scanrun.Request{To: "-"}); err != nil || !slices.Equal(lines(stdout.String()), ids(0, 100)) {
 		t.Errorf("%d lines on stdout, %v", len(lines(stdout.String())), err)
 	}
 }
@@ -192,7 +206,7 @@ func TestCtrlCCommitsAndResumeGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	first := &stopWriter{stop: cancel}
-	_, err := s.scan(ctx, scanner{to: "-", stdout: first, workers: 1})
+	_, err := s.scanTo(ctx, first, scanrun.Request{To: "-", Workers: 1})
 	resume := regexp.MustCompile(`^stopped; to go on: btf scan -f \S+ ids --resume (ids-\w+)$`)
 	if err == nil || !resume.MatchString(err.Error()) {
 		t.Fatalf("stopped with %v", err)
@@ -207,7 +221,7 @@ func TestCtrlCCommitsAndResumeGoesOn(t *testing.T) {
 	calls := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied}) // a resumed scan has no use for it
 	defer s.emulator.RemoveFault(calls)
 	var rest bytes.Buffer
-	if stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: &rest, resume: resume.FindStringSubmatch(err.Error())[1]}); err != nil {
+	if stderr, err := s.scanTo(t.Context(), &rest, scanrun.Request{To: "-", Resume: resume.FindStringSubmatch(err.Error())[1]}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	if all := strings.Fields(first.String() + rest.String()); len(all) != 400 || !slices.Equal(lines(first.String()+rest.String()), ids(0, 400)) {
@@ -224,7 +238,7 @@ func TestResumingIntoANewFileSaysWhatIsNotInIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(s.dir, "new.ndjson")
-	stderr, err := s.scan(t.Context(), scanner{to: out, resume: id})
+	stderr, err := s.scan(t.Context(), scanrun.Request{To: out, Resume: id})
 	want := fmt.Sprintf("new.ndjson is new: %d rows that the scan has delivered before are not in it\n", len(lines(string(before))))
 	if err != nil || !strings.Contains(stderr, want) {
 		t.Errorf("%v\n%s, want %q", err, stderr, want)
@@ -234,22 +248,22 @@ func TestResumingIntoANewFileSaysWhatIsNotInIt(t *testing.T) {
 func TestResumingAFinishedScanSaysSo(t *testing.T) {
 	s := newScanTable(t, 10)
 	var out, again bytes.Buffer
-	stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: &out})
+	stderr, err := s.scanTo(t.Context(), &out, scanrun.Request{To: "-"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := regexp.MustCompile(`scan (ids-\w+)`).FindStringSubmatch(stderr)[1]
-	if stderr, err = s.scan(t.Context(), scanner{to: "-", stdout: &again, resume: id}); err != nil || !strings.Contains(stderr, "is done already") || again.Len() > 0 {
+	if stderr, err = s.scanTo(t.Context(), &again, scanrun.Request{To: "-", Resume: id}); err != nil || !strings.Contains(stderr, "is done already") || again.Len() > 0 {
 		t.Errorf("%v, %q, %q", err, stderr, again.String())
 	}
 }
 
 func TestAScanThatFailsSaysWhy(t *testing.T) {
 	s := newScanTable(t, 10)
-	if _, err := s.scan(t.Context(), scanner{name: "bad", to: "-", stdout: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), "scans.bad.emit.id: no such key: absent") {
+	if _, err := s.scan(t.Context(), scanrun.Request{Name: "bad", To: "-"}); err == nil || !strings.Contains(err.Error(), "scans.bad.emit.id: no such key: absent") {
 		t.Errorf("a record that cannot be made: %v", err)
 	}
-	if _, err := s.scan(t.Context(), scanner{resume: "gone"}); !errors.Is(err, ledger.ErrNotFound) {
+	if _, err := s.scan(t.Context(), scanrun.Request{Resume: "gone"}); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("an unknown id: %v", err)
 	}
 	if got := s.status(); !strings.Contains(got, "no such key: absent") {
@@ -266,7 +280,7 @@ func TestAClosedPipeEndsQuietly(t *testing.T) {
 	defer w.Close()
 	r.Close()
 	for _, to := range []string{"-", ""} { // the scan's own sink is stdout, too
-		stderr, err := s.scan(t.Context(), scanner{to: to, stdout: w})
+		stderr, err := s.scanTo(t.Context(), w, scanrun.Request{To: to})
 		if err != nil || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("--to %q ended with %v and %q, want no more than the scan's id", to, err, stderr)
 		}
@@ -283,7 +297,7 @@ func TestWhatAPolicyDropsIsToldWithItsReason(t *testing.T) {
 	if err := os.WriteFile(s.file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stderr, err := s.scan(t.Context(), scanner{name: "bad", to: "-", stdout: &bytes.Buffer{}})
+	stderr, err := s.scan(t.Context(), scanrun.Request{Name: "bad", To: "-"})
 	if err != nil || !strings.Contains(stderr, "4 rows, 0 records, 4 dropped") || strings.Count(stderr, "no such key") != 1 ||
 		!strings.Contains(stderr, "\n4 times: record cannot be delivered: scans.bad.emit.id: no such key: absent\n") {
 		t.Errorf("%v\n%s", err, stderr)
@@ -294,7 +308,7 @@ func TestAScanThatCannotBePlannedNowSaysWhyAtOnce(t *testing.T) {
 	s := newScanTable(t, 4)
 	out := filepath.Join(s.dir, "out.ndjson")
 	fault := s.emulator.Inject(emulator.Fault{Method: "SampleRowKeys", Code: codes.PermissionDenied})
-	stderr, err := s.scan(t.Context(), scanner{to: out})
+	stderr, err := s.scan(t.Context(), scanrun.Request{To: out})
 	if err == nil || !strings.Contains(err.Error(), "the scan could not be planned: sampling the keys of table orders") ||
 		!strings.Contains(err.Error(), "PermissionDenied") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("%v\n%s", err, stderr)
@@ -307,7 +321,7 @@ func TestAScanThatCannotBePlannedNowSaysWhyAtOnce(t *testing.T) {
 	if resume == nil {
 		t.Fatalf("%v does not say how to go on", err)
 	}
-	if stderr, err := s.scan(t.Context(), scanner{to: out, resume: resume[1]}); err != nil || !strings.Contains(stderr, "4 rows") {
+	if stderr, err := s.scan(t.Context(), scanrun.Request{To: out, Resume: resume[1]}); err != nil || !strings.Contains(stderr, "4 rows") {
 		t.Errorf("going on: %v\n%s", err, stderr)
 	}
 }
@@ -323,29 +337,29 @@ func TestAMistakeIsToldBeforeAnythingIsWritten(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(s.dir, "none.json"))
 	t.Setenv("PUBSUB_EMULATOR_HOST", "")
 	for name, c := range map[string]struct {
-		scanner
+		scanrun.Request
 		noEmulator bool
 		want       string
 	}{
-		"a misspelt scan":             {scanner{name: "idz", to: out}, false, `scan "idz": pipeline orders has no scan of this name; it has: ids, bad, named, missing, archive, topic`},
-		"a sink that is not served":   {scanner{name: "archive"}, false, "not to gcs; --to FILE writes them to a file"},
-		"a directory":                 {scanner{to: s.dir}, false, "is a directory"},
-		"a directory that is missing": {scanner{to: filepath.Join(s.dir, "no", "out")}, false, "no such file or directory"},
-		"an unknown id":               {scanner{to: out, resume: "ids-gone"}, false, `resuming: "ids-gone": nothing has run yet here`},
-		"no workers":                  {scanner{to: out, workers: -1}, false, "--workers must be at least 1"},
-		"ids for a sink":              {scanner{ids: true}, false, "--ids is for --to"},
-		"ids beside a field":          {scanner{name: "named", to: out, ids: true}, false, "a field recordId of their own"},
-		"nothing to overwrite":        {scanner{to: "-", overwrite: true}, false, "--overwrite is for a file"},
-		"overwriting while resuming":  {scanner{to: out, overwrite: true, resume: "ids-gone"}, false, "would lose what the scan has written before"},
-		"an expression":               {scanner{file: broken, to: out}, false, "broken.yaml:9:57: error: scans.ids.emit.id"},
-		"no credentials":              {scanner{to: out}, true, "BIGTABLE_EMULATOR_HOST=HOST:PORT names an emulator"},
-		"no credentials for Pub/Sub":  {scanner{name: "topic"}, false, "PUBSUB_EMULATOR_HOST=HOST:PORT names an emulator"},
+		"a misspelt scan":             {scanrun.Request{Name: "idz", To: out}, false, `scan "idz": pipeline orders has no scan of this name; it has: ids, bad, named, missing, archive, topic`},
+		"a sink that is not served":   {scanrun.Request{Name: "archive"}, false, "not to gcs; --to FILE writes them to a file"},
+		"a directory":                 {scanrun.Request{To: s.dir}, false, "is a directory"},
+		"a directory that is missing": {scanrun.Request{To: filepath.Join(s.dir, "no", "out")}, false, "no such file or directory"},
+		"an unknown id":               {scanrun.Request{To: out, Resume: "ids-gone"}, false, `resuming: "ids-gone": nothing has run yet here`},
+		"no workers":                  {scanrun.Request{To: out, Workers: -1}, false, "--workers must be at least 1"},
+		"ids for a sink":              {scanrun.Request{IDs: true}, false, "--ids is for --to"},
+		"ids beside a field":          {scanrun.Request{Name: "named", To: out, IDs: true}, false, "a field recordId of their own"},
+		"nothing to overwrite":        {scanrun.Request{To: "-", Overwrite: true}, false, "--overwrite is for a file"},
+		"overwriting while resuming":  {scanrun.Request{To: out, Overwrite: true, Resume: "ids-gone"}, false, "would lose what the scan has written before"},
+		"an expression":               {scanrun.Request{File: broken, To: out}, false, "broken.yaml:9:57: error: scans.ids.emit.id"},
+		"no credentials":              {scanrun.Request{To: out}, true, "BIGTABLE_EMULATOR_HOST=HOST:PORT names an emulator"},
+		"no credentials for Pub/Sub":  {scanrun.Request{Name: "topic"}, false, "PUBSUB_EMULATOR_HOST=HOST:PORT names an emulator"},
 	} {
 		host := s.env["BIGTABLE_EMULATOR_HOST"]
 		if c.noEmulator {
 			delete(s.env, "BIGTABLE_EMULATOR_HOST")
 		}
-		stderr, err := s.scan(t.Context(), c.scanner)
+		stderr, err := s.scan(t.Context(), c.Request)
 		s.env["BIGTABLE_EMULATOR_HOST"] = host
 		if err == nil || !strings.Contains(err.Error(), c.want) || stderr != "" {
 			t.Errorf("%s: %v\n%s\nwant %q", name, err, stderr, c.want)
@@ -369,15 +383,15 @@ func TestAFileThatHoldsDataIsOverwrittenOnlyWhereThatIsAskedFor(t *testing.T) {
 			t.Fatalf("the file holds %q, %v", got, err)
 		}
 	}
-	if _, err := s.scan(t.Context(), scanner{to: out}); err == nil || !strings.Contains(err.Error(), "holds data: --overwrite empties it") {
+	if _, err := s.scan(t.Context(), scanrun.Request{To: out}); err == nil || !strings.Contains(err.Error(), "holds data: --overwrite empties it") {
 		t.Errorf("without --overwrite: %v", err)
 	}
 	want("precious")
-	if _, err := s.scan(t.Context(), scanner{name: "missing", to: out, overwrite: true}); err == nil || !strings.Contains(err.Error(), "NotFound") {
+	if _, err := s.scan(t.Context(), scanrun.Request{Name: "missing", To: out, Overwrite: true}); err == nil || !strings.Contains(err.Error(), "NotFound") {
 		t.Errorf("a scan that cannot be planned: %v", err)
 	}
 	want("precious")
-	if stderr, err := s.scan(t.Context(), scanner{to: out, overwrite: true}); err != nil {
+	if stderr, err := s.scan(t.Context(), scanrun.Request{To: out, Overwrite: true}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	want(ids(0, 10)...)
@@ -386,7 +400,7 @@ func TestAFileThatHoldsDataIsOverwrittenOnlyWhereThatIsAskedFor(t *testing.T) {
 func TestLinesCarryRecordIDsWhereThatIsAskedFor(t *testing.T) {
 	s := newScanTable(t, 8)
 	var out bytes.Buffer
-	if stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: &out, ids: true}); err != nil {
+	if stderr, err := s.scanTo(t.Context(), &out, scanrun.Request{To: "-", IDs: true}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	line := regexp.MustCompile(`^\{"recordId":"([0-9a-f]{32})","id":"k\d{4}"\}$`)
@@ -401,7 +415,7 @@ func TestLinesCarryRecordIDsWhereThatIsAskedFor(t *testing.T) {
 	if len(seen) != 8 {
 		t.Errorf("%d ids of 8 rows", len(seen))
 	}
-	if got, want := resumption("my file", "ids", "ids-1"), "btf scan -f 'my file' ids --resume ids-1"; got != want {
+	if got, want := scanrun.Resumption("my file", "ids", "ids-1"), "btf scan -f 'my file' ids --resume ids-1"; got != want {
 		t.Errorf("resumed by %s, want %s", got, want)
 	}
 }
@@ -413,7 +427,7 @@ func (s *scanTable) interrupted(out string) (string, *ledger.Ledger) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	defer cancel()
 	first := &stopWriter{stop: cancel}
-	_, err := s.scan(ctx, scanner{to: "-", stdout: first, workers: 1})
+	_, err := s.scanTo(ctx, first, scanrun.Request{To: "-", Workers: 1})
 	m := regexp.MustCompile(`--resume (ids-\w+)$`).FindStringSubmatch(fmt.Sprint(err))
 	if m == nil {
 		s.t.Fatalf("stopped with %v", err)
@@ -421,7 +435,7 @@ func (s *scanTable) interrupted(out string) (string, *ledger.Ledger) {
 	if err := os.WriteFile(out, first.Bytes(), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	l, _, err := openLedger(s.t.Context(), s.environment().Ledger, "orders")
+	l, _, err := setup.OpenLedger(s.t.Context(), s.environment(), &pipeline.Pipeline{Name: "orders"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -452,19 +466,10 @@ func (s *scanTable) lease(l *ledger.Ledger, id, holder string) *ledger.Lease {
 // killed returns the name in leases of a process that was killed just now.
 func killed(t *testing.T) string {
 	t.Helper()
-	if pidSpace() == "" {
+	if !process.IsCertain() {
 		t.Skip("this system does not tell for certain whether a process has died")
 	}
-	victim := exec.Command("sleep", "600")
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
-	name := holderOf(victim.Process.Pid)
-	if err := victim.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = victim.Wait() // "signal: killed"
-	return name
+	return functest.Killed(t, process.Of)
 }
 
 func TestResumingDoesNotWaitForTheDead(t *testing.T) {
@@ -473,11 +478,11 @@ func TestResumingDoesNotWaitForTheDead(t *testing.T) {
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
 	dead := s.lease(l, id, name)
-	if got := s.status(); !strings.Contains(got, shortHolder(name)+" (has died)") {
+	if got := s.status(); !strings.Contains(got, process.Short(name)+" (has died)") {
 		t.Errorf("status %s", got)
 	}
 	began := time.Now()
-	stderr, err := s.scan(t.Context(), scanner{to: out, resume: id})
+	stderr, err := s.scan(t.Context(), scanrun.Request{To: out, Resume: id})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
@@ -519,8 +524,7 @@ func TestWhoHoldsASplitIsToldWhileItIsWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stderr := &untilWriter{text: "is leased by elsewhere/12, for 1m", stop: cancel}
-	c := scanner{file: s.file, name: "ids", to: out, resume: id, workers: 2, stderr: stderr, env: s.environment()}
-	if err := c.run(ctx); err == nil || !strings.Contains(err.Error(), "stopped; to go on") {
+	if err := scanrun.Run(ctx, scanrun.Console{Env: s.environment(), Stderr: stderr}, scanrun.Request{File: s.file, Name: "ids", To: out, Resume: id, Workers: 2}); err == nil || !strings.Contains(err.Error(), "stopped; to go on") {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
 	if err := lease.Commit(t.Context(), ledger.Progress{}); err != nil {
@@ -537,5 +541,25 @@ func TestStatusMakesNoLedger(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the ledger's directory: %v, want none", err)
+	}
+}
+
+// An empty value is a variable of a shell that is not set.
+func TestAnEmptyFlagIsNoFlag(t *testing.T) {
+	for _, flag := range []string{"--cancel", "--resume", "--to"} {
+		cmd := scanCommand(assemble.Env{})
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		cmd.SetArgs([]string{"-f", filepath.Join(t.TempDir(), "p.yaml"), "ids", flag, ""})
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), flag+" is empty") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+func TestACancelTakesNoFlagOfARun(t *testing.T) {
+	for _, flags := range [][]string{{"--ids"}, {"--workers", "2"}, {"--to", "-"}, {"--resume", "id"}, {"--overwrite"}, {"--accept-changes"}} {
+		if _, _, err := run(t, append([]string{"scan", "-f", "p.yaml", "all", "--cancel", "id"}, flags...)...); err == nil || !strings.Contains(err.Error(), "no other flag") {
+			t.Errorf("%v: %v", flags, err)
+		}
 	}
 }

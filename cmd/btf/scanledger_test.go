@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 )
 
@@ -44,12 +45,14 @@ func TestALedgerThatCannotBeReachedEndsTheCommandAndOffersNothing(t *testing.T) 
 	s := newScanTable(t, 4)
 	t.Setenv("FIRESTORE_EMULATOR_HOST", silent(t))
 	s.env["LEDGER"] = "firestore:my-project/(default)"
-	soon := terminal.Patience{Silent: time.Millisecond, Most: 200 * time.Millisecond}
+	s.patience = terminal.Patience{Silent: time.Millisecond, Most: 200 * time.Millisecond}
 	out := filepath.Join(s.dir, "out.ndjson")
-	for name, c := range map[string]scanner{
-		"a new scan": {to: out, patience: soon}, "a resumed one": {resume: "ids-1", patience: soon}, "a cancelled one": {cancel: "ids-1", patience: soon},
+	for name, run := range map[string]func() (string, error){
+		"a new scan":      func() (string, error) { return s.scan(t.Context(), scanrun.Request{To: out}) },
+		"a resumed one":   func() (string, error) { return s.scan(t.Context(), scanrun.Request{Resume: "ids-1"}) },
+		"a cancelled one": func() (string, error) { return s.cancel("ids-1") },
 	} {
-		stderr, err := s.scan(t.Context(), c)
+		stderr, err := run()
 		if err == nil || !strings.Contains(err.Error(), "the ledger firestore:my-project/(default) has not answered for 200ms; check LEDGER, the network and FIRESTORE_EMULATOR_HOST") ||
 			strings.Contains(err.Error(), "to go on") || !strings.Contains(stderr, "waiting for the ledger firestore:my-project/(default)\n") {
 			t.Errorf("%s: %v\n%s", name, err, stderr)
@@ -59,8 +62,7 @@ func TestALedgerThatCannotBeReachedEndsTheCommandAndOffersNothing(t *testing.T) 
 		t.Errorf("left %q, %v", left, err)
 	}
 	var stdout, stderr bytes.Buffer
-	r := statusReport{file: s.file, env: s.environment(), now: time.Now, stderr: &stderr, patience: soon}
-	if err := r.run(t.Context(), &stdout); err == nil || !strings.Contains(err.Error(), "has not answered") || !strings.Contains(stderr.String(), "waiting for") {
+	if err := s.tellStatus(&stdout, &stderr, time.Now); err == nil || !strings.Contains(err.Error(), "has not answered") || !strings.Contains(stderr.String(), "waiting for") {
 		t.Errorf("status: %v\n%s", err, stderr.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,8 +18,11 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
-	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -57,10 +61,10 @@ func (s *scanTable) ran(l *ledger.Ledger, id string, r ledger.Run) {
 
 // refused runs the command and wants an error that says want, nothing on stderr, and the
 // output and the ledger's scan as they were.
-func (s *scanTable) refused(l *ledger.Ledger, out string, c scanner, want string) {
+func (s *scanTable) refused(l *ledger.Ledger, out string, r scanrun.Request, want string) {
 	s.t.Helper()
 	state := func() string {
-		scan, err := l.Scan(s.t.Context(), c.resume)
+		scan, err := l.Scan(s.t.Context(), r.Resume)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -76,7 +80,7 @@ func (s *scanTable) refused(l *ledger.Ledger, out string, c scanner, want string
 		return fmt.Sprintf("%s %s %s", about, text, files)
 	}
 	before := state()
-	stderr, err := s.scan(s.t.Context(), c)
+	stderr, err := s.scan(s.t.Context(), r)
 	if err == nil || !strings.Contains(err.Error(), want) || stderr != "" {
 		s.t.Errorf("%v\n%s\nwant an error that says %s", err, stderr, want)
 	}
@@ -90,13 +94,13 @@ func TestAScanIsNotResumedOverAnotherTable(t *testing.T) {
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
 	s.edit("instance: my-instance", "instance: other")
-	s.refused(l, out, scanner{resume: id}, "it was planned for table projects/my-project/instances/my-instance/tables/orders, and the pipeline file "+
+	s.refused(l, out, scanrun.Request{Resume: id}, "it was planned for table projects/my-project/instances/my-instance/tables/orders, and the pipeline file "+
 		"(with BIGTABLE_PROJECT and BIGTABLE_INSTANCE) now says projects/my-project/instances/other/tables/orders")
 	s.edit("instance: other", "instance: my-instance")
 	s.edit("ids: {table: orders", "ids: {table: gone")
-	s.refused(l, out, scanner{resume: id}, "now says projects/my-project/instances/my-instance/tables/gone")
+	s.refused(l, out, scanrun.Request{Resume: id}, "now says projects/my-project/instances/my-instance/tables/gone")
 	s.edit("ids: {table: gone", "ids: {table: orders")
-	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
+	if stderr, err := s.scan(t.Context(), scanrun.Request{Resume: id}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
 		t.Errorf("over its own table: %v\n%s", err, stderr)
 	}
 }
@@ -109,10 +113,10 @@ func TestResumingNeedsOnlyTheID(t *testing.T) {
 	id, l := s.interrupted(out)
 	s.ran(l, id, ledger.Run{To: out, IDs: true, Workers: 2, Holder: name})
 	s.lease(l, id, name)
-	if got := s.status(); !strings.Contains(got, "(ids): stopped") || !strings.Contains(got, "to go on: "+resumption(s.file, "ids", id)+"\n") {
+	if got := s.status(); !strings.Contains(got, "(ids): stopped") || !strings.Contains(got, "to go on: "+scanrun.Resumption(s.file, "ids", id)+"\n") {
 		t.Errorf("status %s", got)
 	}
-	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil {
+	if stderr, err := s.scan(t.Context(), scanrun.Request{Resume: id}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	text := s.read(out)
@@ -128,12 +132,12 @@ func TestTwoFormatsOfLinesAreNotMixed(t *testing.T) {
 	s := newScanTable(t, 400)
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
-	s.refused(l, out, scanner{resume: id, ids: true}, "the lines of "+out+" have no ids: leave out --ids")
-	s.refused(l, out, scanner{resume: id, to: out, ids: true}, "have no ids: leave out --ids")
+	s.refused(l, out, scanrun.Request{Resume: id, IDs: true}, "the lines of "+out+" have no ids: leave out --ids")
+	s.refused(l, out, scanrun.Request{Resume: id, To: out, IDs: true}, "have no ids: leave out --ids")
 	s.ran(l, id, ledger.Run{To: out, IDs: true})
-	s.refused(l, out, scanner{resume: id, idsGiven: true}, "the lines of "+out+" have ids: leave out --ids=false")
+	s.refused(l, out, scanrun.Request{Resume: id, IDsGiven: true}, "the lines of "+out+" have ids: leave out --ids=false")
 	other := filepath.Join(s.dir, "other.ndjson")
-	if stderr, err := s.scan(t.Context(), scanner{resume: id, to: other, idsGiven: true}); err != nil || strings.Contains(s.read(other), "recordId") {
+	if stderr, err := s.scan(t.Context(), scanrun.Request{Resume: id, To: other, IDsGiven: true}); err != nil || strings.Contains(s.read(other), "recordId") {
 		t.Errorf("in a new file: %v\n%s", err, stderr)
 	}
 }
@@ -152,16 +156,16 @@ func TestAnOutputThatLacksWhatWasCommittedIsNotGoneOnWith(t *testing.T) {
 	}
 	write(text[strings.IndexByte(text, '\n')+1:])
 	want := fmt.Sprintf("%s has %s, and %d of the scan are committed to it: 1 are missing", out, terminal.Plural(n-1, "line"), n)
-	s.refused(l, out, scanner{resume: id}, want)
-	s.refused(l, out, scanner{resume: id, to: out}, want)
+	s.refused(l, out, scanrun.Request{Resume: id}, want)
+	s.refused(l, out, scanrun.Request{Resume: id, To: out}, want)
 	write("")
-	s.refused(l, out, scanner{resume: id}, fmt.Sprintf("has 0 lines, and %d of the scan are committed to it: %d are missing", n, n))
+	s.refused(l, out, scanrun.Request{Resume: id}, fmt.Sprintf("has 0 lines, and %d of the scan are committed to it: %d are missing", n, n))
 	if err := os.Remove(out); err != nil {
 		t.Fatal(err)
 	}
-	s.refused(l, out, scanner{resume: id}, fmt.Sprintf("%s, which has %s of the scan, is gone", out, records(int64(n))))
+	s.refused(l, out, scanrun.Request{Resume: id}, fmt.Sprintf("%s, which has %s of the scan, is gone", out, scanrun.Records(int64(n))))
 	write(text + ids(0, 400)[n] + "\nhalf a li")
-	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
+	if stderr, err := s.scan(t.Context(), scanrun.Request{Resume: id}); err != nil || !slices.Equal(lines(s.read(out)), ids(0, 400)) {
 		t.Errorf("with what was sent after the last commit: %v\n%s", err, stderr)
 	}
 }
@@ -173,26 +177,26 @@ func TestAnotherFileThatHoldsDataIsNotGoneOnWith(t *testing.T) {
 	if err := os.WriteFile(other, []byte("precious\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.refused(l, other, scanner{resume: id, to: other}, other+" holds data, and the scan's records go to "+out)
+	s.refused(l, other, scanrun.Request{Resume: id, To: other}, other+" holds data, and the scan's records go to "+out)
 	if err := os.Rename(out, other); err != nil { // the user has moved it
 		t.Fatal(err)
 	}
-	if stderr, err := s.scan(t.Context(), scanner{resume: id, to: other}); err != nil || !slices.Equal(lines(s.read(other)), ids(0, 400)) {
+	if stderr, err := s.scan(t.Context(), scanrun.Request{Resume: id, To: other}); err != nil || !slices.Equal(lines(s.read(other)), ids(0, 400)) {
 		t.Errorf("%v\n%s", err, stderr)
 	}
 }
 
 func TestAnEditedScanIsNotResumedWithoutSayingSo(t *testing.T) {
-	for name, goOn := range map[string]scanner{"accepted": {acceptChanges: true}, "in a new file": {to: "new.ndjson"}} {
+	for name, goOn := range map[string]scanrun.Request{"accepted": {AcceptChanges: true}, "in a new file": {To: "new.ndjson"}} {
 		s := newScanTable(t, 400)
 		out := filepath.Join(s.dir, "out.ndjson")
 		id, l := s.interrupted(out)
 		before := s.read(out)
 		s.edit("ids: {table: orders, fetch: {maxRows: 10}, emit: {id: rowKey}, to: {log: {}}}",
 			"ids: {table: orders, fetch: {maxRows: 20}, emit: {key: rowKey}, cells: {versions: 1}, to: {pubsub: {topic: other}}}")
-		s.refused(l, out, scanner{resume: id}, "the file has changed since it was planned: cells, emit. --accept-changes goes on as the file says now")
-		if goOn.resume = id; goOn.to != "" {
-			goOn.to = filepath.Join(s.dir, goOn.to)
+		s.refused(l, out, scanrun.Request{Resume: id}, "the file has changed since it was planned: cells, emit. --accept-changes goes on as the file says now")
+		if goOn.Resume = id; goOn.To != "" {
+			goOn.To = filepath.Join(s.dir, goOn.To)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		stderr, err := s.scan(ctx, goOn)
@@ -202,8 +206,8 @@ func TestAnEditedScanIsNotResumedWithoutSayingSo(t *testing.T) {
 			continue
 		}
 		old, new := strings.Count(before, "\n"), s.read(out)
-		if goOn.to != "" {
-			old, new = 0, s.read(goOn.to)
+		if goOn.To != "" {
+			old, new = 0, s.read(goOn.To)
 		}
 		if strings.Count(new, `{"id":`) != old || strings.Count(new, `{"key":`) != 400-strings.Count(before, "\n") {
 			t.Errorf("%s: %d lines of the old shape and %d of the new", name, strings.Count(new, `{"id":`), strings.Count(new, `{"key":`))
@@ -219,17 +223,15 @@ func TestWhatWasAcceptedIsNotAskedAgain(t *testing.T) {
 	s.lease(l, id, "elsewhere/12") // so that it does not end
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c := scanner{file: s.file, name: "ids", resume: id, acceptChanges: true, workers: 2,
-		stderr: &untilWriter{text: "is leased by", stop: cancel}, env: s.environment()}
-	if err := c.run(ctx); err == nil || !strings.HasPrefix(err.Error(), "stopped; to go on") {
+	stderr := &untilWriter{text: "is leased by", stop: cancel}
+	if err := scanrun.Run(ctx, s.console(io.Discard, stderr), scanrun.Request{File: s.file, Name: "ids", Resume: id, AcceptChanges: true, Workers: 2}); err == nil || !strings.HasPrefix(err.Error(), "stopped; to go on") {
 		t.Fatal(err)
 	}
-	again := scanner{file: s.file, name: "ids", resume: id, workers: 2, env: s.environment()}
-	if _, err := again.check(t.Context()); err != nil {
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	again := &untilWriter{text: "is leased by", stop: cancel}
+	if err := scanrun.Run(ctx, s.console(io.Discard, again), s.request(scanrun.Request{Resume: id})); err == nil || !strings.HasPrefix(err.Error(), "stopped; to go on") {
 		t.Errorf("again: %v", err)
-	}
-	if err := again.close(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -240,7 +242,7 @@ func TestAScanThatAnotherProcessReadsIsNotSplitOverTwoOutputs(t *testing.T) {
 	id, l := s.interrupted(out)
 	lease := s.lease(l, id, "elsewhere/12")
 	for _, to := range []string{filepath.Join(s.dir, "other.ndjson"), "-"} {
-		s.refused(l, out, scanner{resume: id, to: to, stdout: &bytes.Buffer{}}, fmt.Sprintf("elsewhere/12 has split %d, for 1m", lease.Split().Index))
+		s.refused(l, out, scanrun.Request{Resume: id, To: to}, fmt.Sprintf("elsewhere/12 has split %d, for 1m", lease.Split().Index))
 	}
 }
 
@@ -293,8 +295,7 @@ func TestAScanThatAnotherProcessFinishesEndsHereToo(t *testing.T) {
 			finish()
 		}
 	}}
-	c := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: stderr, env: s.environment()}
-	if err := c.run(t.Context()); err != nil {
+	if err := scanrun.Run(t.Context(), scanrun.Console{Env: s.environment(), Stderr: stderr}, scanrun.Request{File: s.file, Name: "ids", Resume: id, Workers: 2}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
 	want := fmt.Sprintf("another process has finished the scan\n%d of its 400 records went to %s, the others where another process sends them\n", here, out)
@@ -303,73 +304,51 @@ func TestAScanThatAnotherProcessFinishesEndsHereToo(t *testing.T) {
 	}
 }
 
-func TestStoppingAFinishedScanDoesNotSayHowToGoOn(t *testing.T) {
-	s := newScanTable(t, 4)
-	stderr, err := s.scan(t.Context(), scanner{to: "-", stdout: &bytes.Buffer{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := scanner{id: strings.Fields(stderr)[1]}
-	var closer func() error
-	if c.ledger, closer, err = openLedger(t.Context(), s.environment().Ledger, "orders"); err != nil {
-		t.Fatal(err)
-	}
-	defer closer()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := c.outcome(ctx, nil, nil); err != nil {
-		t.Errorf("stopped when it was done: %v", err)
-	}
-	if err := c.outcome(ctx, &task.ScanDone{State: "done"}, nil); err != nil {
-		t.Errorf("stopped when it had told so: %v", err)
-	}
-}
-
 func TestAFinishedScanIsNotResumedIntoAnOutputWithoutIt(t *testing.T) {
 	s := newScanTable(t, 10)
 	out, other := filepath.Join(s.dir, "out.ndjson"), filepath.Join(s.dir, "other.ndjson")
-	stderr, err := s.scan(t.Context(), scanner{to: out})
+	stderr, err := s.scan(t.Context(), scanrun.Request{To: out})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := strings.Fields(stderr)[1]
-	for _, c := range []scanner{{resume: id}, {resume: id, to: out}} {
+	for _, c := range []scanrun.Request{{Resume: id}, {Resume: id, To: out}} {
 		if stderr, err := s.scan(t.Context(), c); err != nil || stderr != "scan "+id+" is done already\n" {
 			t.Errorf("where its records are: %v, %q", err, stderr)
 		}
 	}
 	again := ": leave out --resume to scan again"
-	l, closer, err := openLedger(t.Context(), s.environment().Ledger, "orders")
+	l, closer, err := setup.OpenLedger(t.Context(), s.environment(), &pipeline.Pipeline{Name: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closer()
-	s.refused(l, out, scanner{resume: id, to: other}, other+" is not there"+again)
-	s.refused(l, out, scanner{resume: id, to: "-", stdout: &bytes.Buffer{}}, "its records went to "+out+again)
+	s.refused(l, out, scanrun.Request{Resume: id, To: other}, other+" is not there"+again)
+	s.refused(l, out, scanrun.Request{Resume: id, To: "-"}, "its records went to "+out+again)
 	if err := os.Truncate(out, 30); err != nil {
 		t.Fatal(err)
 	}
-	s.refused(l, out, scanner{resume: id}, out+" lacks 8 records of it"+again)
+	s.refused(l, out, scanrun.Request{Resume: id}, out+" lacks 8 records of it"+again)
 	if err := os.Rename(out, other); err != nil {
 		t.Fatal(err)
 	}
-	s.refused(l, out, scanner{resume: id}, out+" is not there"+again)
+	s.refused(l, out, scanrun.Request{Resume: id}, out+" is not there"+again)
 }
 
 func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 	s := newScanTable(t, 400)
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
-	for by, want := range map[string]string{"": "stopped", holder(): "running", "elsewhere/12": "running"} {
+	for by, want := range map[string]string{"": "stopped", process.Self(): "running", "elsewhere/12": "running"} {
 		s.ran(l, id, ledger.Run{To: out, Holder: by})
 		if got := s.status(); !strings.Contains(got, "(ids): "+want+", ") || strings.Contains(got, "to go on") != (want == "stopped") {
 			t.Errorf("run by %q: %s, want %s", by, got, want)
 		}
 	}
 	var later bytes.Buffer // elsewhere has told of nothing since
-	r := statusReport{file: s.file, env: s.environment(), now: func() time.Time { return time.Now().Add(ledger.LeaseTime) }}
+	then := func() time.Time { return time.Now().Add(ledger.LeaseTime) }
 	s.ran(l, id, ledger.Run{To: out, Holder: "elsewhere/12"})
-	if err := r.run(t.Context(), &later); err != nil || !strings.Contains(later.String(), "(ids): stopped, ") {
+	if err := s.tellStatus(&later, io.Discard, then); err != nil || !strings.Contains(later.String(), "(ids): stopped, ") {
 		t.Errorf("%v\n%s", err, later.String())
 	}
 	s.ran(l, id, ledger.Run{To: out})
@@ -382,41 +361,20 @@ func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 	}
 }
 
-// Another process may commit and end between the look at the ledger and that at the file.
-func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
-	s := newScanTable(t, 400)
-	out, id := s.stoppedBeforeItOverwrites()
-	late := scanner{file: s.file, name: "ids", resume: id, workers: 2, stderr: &output{}, env: s.environment()}
-	defer late.close()
-	p, err := late.check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stderr, err := s.scan(t.Context(), scanner{resume: id}); err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
-	if err := late.open(t.Context(), p); err == nil || !strings.Contains(err.Error(), "another process has gone on with it just now: give the command again") {
-		t.Errorf("ended with %v", err)
-	}
-	if !slices.Equal(lines(s.read(out)), ids(0, 400)) {
-		t.Errorf("%d of 400 lines are left", strings.Count(s.read(out), "\n"))
-	}
-}
-
 // Between two slices, and while it waits to try again, a process holds no split.
 func TestAScanThatAnotherProcessWaitsForIsNotSplitOverTwoOutputs(t *testing.T) {
-	if pidSpace() == "" {
+	if !process.IsCertain() {
 		t.Skip("this system does not tell for certain whether a process runs")
 	}
 	s := newScanTable(t, 400)
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
-	s.ran(l, id, ledger.Run{To: out, Holder: holderOf(os.Getppid())})
+	s.ran(l, id, ledger.Run{To: out, Holder: process.Of(os.Getppid())})
 	for _, to := range []string{filepath.Join(s.dir, "other.ndjson"), "-"} {
-		s.refused(l, out, scanner{resume: id, to: to, stdout: &bytes.Buffer{}}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
+		s.refused(l, out, scanrun.Request{Resume: id, To: to}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
 	}
-	s.ran(l, id, ledger.Run{To: "-", Holder: holderOf(os.Getppid())})
-	s.refused(l, out, scanner{resume: id, stdout: &bytes.Buffer{}}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
+	s.ran(l, id, ledger.Run{To: "-", Holder: process.Of(os.Getppid())})
+	s.refused(l, out, scanrun.Request{Resume: id}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
 }
 
 // Its splits would be waited for for ever.
@@ -441,9 +399,9 @@ func TestAScanWhoseSplitsAreForgottenIsNotResumed(t *testing.T) {
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := openLedger(t.Context(), s.environment().Ledger, "orders")
+	l, _, err := setup.OpenLedger(t.Context(), s.environment(), &pipeline.Pipeline{Name: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.refused(l, out, scanner{resume: id}, "the ledger has 3 of its 4 splits, the others were not worked on for 30 days; without --resume the scan begins again")
+	s.refused(l, out, scanrun.Request{Resume: id}, "the ledger has 3 of its 4 splits, the others were not worked on for 30 days; without --resume the scan begins again")
 }

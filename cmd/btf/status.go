@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -54,11 +56,11 @@ type statusReport struct {
 	env      assemble.Env
 	now      func() time.Time
 	stderr   io.Writer
-	patience terminal.Patience // zero: forLedgers
+	patience terminal.Patience // zero: that of all commands
 }
 
 func (s *statusReport) run(ctx context.Context, stdout io.Writer) error {
-	p, err := parseFile(s.env, s.file)
+	p, err := setup.ParseFile(s.env, s.file)
 	if err != nil {
 		return err
 	}
@@ -94,8 +96,8 @@ func (s *statusReport) of(place ledger.Location) *statusReport {
 // is fs.ErrNotExist. The caller calls the function that is returned, also after an error.
 func (s *statusReport) open(ctx context.Context, p *pipeline.Pipeline) (l *ledger.Ledger, scans []*ledger.Scan, closer func() error, err error) {
 	closer = func() error { return nil }
-	err = awaitLedger(ctx, s.patience, s.stderr, s.env.Ledger, p.Name, func(ctx context.Context) error {
-		opened, closing, err := readLedger(ctx, s.env.Ledger, p.Name)
+	err = setup.AwaitLedger(ctx, s.patience, s.stderr, s.env, p, func(ctx context.Context) error {
+		opened, closing, err := setup.ReadLedger(ctx, s.env, p)
 		if err != nil {
 			return err
 		}
@@ -141,19 +143,10 @@ func (s *statusReport) ledger(ctx context.Context, p *pipeline.Pipeline, stdout 
 	return out.Err
 }
 
-// parseFile reads a pipeline file for its names: what it asks for need not compile.
-func parseFile(env assemble.Env, name string) (*pipeline.Pipeline, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("reading the pipeline file: %w", err)
-	}
-	return pipeline.Parse(text, env.PipelineOptions(name))
-}
-
 // nothing says that there is no ledger, and where it would be.
 func (s *statusReport) nothing(p *pipeline.Pipeline, stdout io.Writer) error {
 	out := terminal.Printer{Out: stdout}
-	out.Printf("nothing of pipeline %s has run yet: there is no ledger %s\n", p.Name, ledgerPlace(s.env.Ledger, p.Name).String())
+	out.Printf("nothing of pipeline %s has run yet: there is no ledger %s\n", p.Name, setup.LedgerPlace(s.env, p).String())
 	return out.Err
 }
 
@@ -198,7 +191,7 @@ func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.
 		name = " (" + scan.Name + ")"
 	}
 	out.Printf("scan %s%s: %s, %d of %d splits done, %s, %s, %d dropped, begun %s\n", scan.ID, name, state.name, state.done, scan.Splits,
-		terminal.Plural(int(state.total.Rows), "row"), records(state.total.Records), state.total.Dropped, age(s.now(), scan.CreatedAt))
+		terminal.Plural(int(state.total.Rows), "row"), scanrun.Records(state.total.Records), state.total.Dropped, age(s.now(), scan.CreatedAt))
 	if scan.Error != "" {
 		out.Printf("  %s\n", scan.Error)
 	}
@@ -206,7 +199,7 @@ func (s *statusReport) scan(ctx context.Context, l *ledger.Ledger, scan *ledger.
 		if scan.Run.Ended != "" {
 			out.Printf("  %s\n", scan.Run.Ended)
 		}
-		out.Printf("  to go on: %s\n", resumption(s.file, scan.Name, scan.ID))
+		out.Printf("  to go on: %s\n", scanrun.Resumption(s.file, scan.Name, scan.ID))
 	}
 	if out.Err != nil {
 		return out.Err
@@ -222,7 +215,7 @@ func (s *statusReport) isStopped(scan *ledger.Scan, splits []*ledger.Split) bool
 	}
 	moved := scan.CreatedAt
 	for _, split := range splits {
-		if split.Holder != "" && split.Until.After(s.now()) && !died(split.Holder) {
+		if split.Holder != "" && split.Until.After(s.now()) && !process.Died(split.Holder) {
 			return false
 		}
 		if split.UpdatedAt.After(moved) {
@@ -230,9 +223,9 @@ func (s *statusReport) isStopped(scan *ledger.Scan, splits []*ledger.Split) bool
 		}
 	}
 	switch by := scan.Run.Holder; {
-	case by == "" || died(by):
+	case by == "" || process.Died(by):
 		return true
-	case alive(by):
+	case process.Alive(by):
 		return false
 	}
 	return s.now().Sub(moved) >= ledger.LeaseTime
@@ -255,7 +248,7 @@ func (s *statusReport) splits(splits []*ledger.Split, out *terminal.Printer) err
 	w := tabwriter.NewWriter(out.Out, 0, 0, 2, ' ', 0)
 	table := terminal.Printer{Out: w}
 	head := false
-	perRow := bytesPerRow(splits)
+	perRow := scanrun.BytesPerRow(splits)
 	for _, split := range splits {
 		if split.State == ledger.SplitDone && !s.all {
 			continue
@@ -265,7 +258,7 @@ func (s *statusReport) splits(splits []*ledger.Split, out *terminal.Printer) err
 			table.Printf("  SPLIT\tSTATE\tREAD\tROWS\tFENCE\tCHANGED\tHOLDER\tLAST ERROR\n")
 		}
 		read := "-"
-		if share, known := splitShare(split, perRow); split.State == ledger.SplitDone {
+		if share, known := scanrun.SplitShare(split, perRow); split.State == ledger.SplitDone {
 			read = "100%"
 		} else if known {
 			read = fmt.Sprintf("%.0f%%", 100*min(0.99, share)) // it is an estimate
@@ -284,15 +277,15 @@ func (s *statusReport) leaseOf(split *ledger.Split) string {
 	if left := split.Until.Sub(s.now()); left > 0 {
 		return held(split.Holder, left)
 	}
-	return shortHolder(split.Holder) + " (its lease is over)"
+	return process.Short(split.Holder) + " (its lease is over)"
 }
 
 // held names a holder, and says for how long it has its lease.
 func held(holder string, left time.Duration) string {
-	if died(holder) {
-		return shortHolder(holder) + " (has died)"
+	if process.Died(holder) {
+		return process.Short(holder) + " (has died)"
 	}
-	return fmt.Sprintf("%s (for %s)", shortHolder(holder), max(time.Second, left.Round(time.Second)))
+	return fmt.Sprintf("%s (for %s)", process.Short(holder), max(time.Second, left.Round(time.Second)))
 }
 
 // age says how long ago a time was.

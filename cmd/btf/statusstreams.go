@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/streamstatus"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -153,7 +154,7 @@ func (s *statusReport) printJSON(ctx context.Context, p *pipeline.Pipeline, dev 
 }
 
 func (s *statusReport) ledgerJSON(ctx context.Context, p *pipeline.Pipeline) (out ledgerJSON, err error) {
-	out = ledgerJSON{Ledger: ledgerPlace(s.env.Ledger, p.Name).String(), Scans: []scanJSON{}, Changes: []streamstatus.Stream{}}
+	out = ledgerJSON{Ledger: setup.LedgerPlace(s.env, p).String(), Scans: []scanJSON{}, Changes: []streamstatus.Stream{}}
 	l, scans, closer, err := s.open(ctx, p)
 	defer func() { err = errors.Join(err, closer()) }()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/tail"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
@@ -65,7 +66,7 @@ type tailing struct {
 const tailPool = 1 + tail.MaxStreams/100
 
 func (t *tailing) run(ctx context.Context) (err error) {
-	p, err := parseFile(t.env, t.file)
+	p, err := setup.ParseFile(t.env, t.file)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"sync"
 	"testing"
 
@@ -98,4 +99,19 @@ func Readings(t testing.TB, reader *sdk.ManualReader) map[string]int64 {
 		}
 	}
 	return out
+}
+
+// Killed starts a process, lets name name it by its PID, and kills it.
+func Killed(t testing.TB, name func(pid int) string) string {
+	t.Helper()
+	victim := exec.Command("sleep", "600")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	named := name(victim.Process.Pid)
+	if err := victim.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = victim.Wait() // "signal: killed"
+	return named
 }

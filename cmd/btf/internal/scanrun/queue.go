@@ -1,4 +1,4 @@
-package main
+package scanrun
 
 import (
 	"bytes"
@@ -26,9 +26,9 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// scanQueue stands for the topics of a scan in one process: tasks that are published
+// queue stands for the topics of a scan in one process: tasks that are published
 // are delivered to the worker until it acknowledges them.
-type scanQueue struct {
+type queue struct {
 	planner, worker http.Handler
 	stopping        context.Context // ends with the command, and when the scan is finished
 	stop            context.CancelFunc
@@ -47,14 +47,14 @@ type scanQueue struct {
 	elsewhere bool // another process has told of the scan's end
 }
 
-func newScanQueue(ctx context.Context) *scanQueue {
-	q := &scanQueue{wake: make(chan struct{}, 1)}
+func newQueue(ctx context.Context) *queue {
+	q := &queue{wake: make(chan struct{}, 1)}
 	q.stopping, q.stop = context.WithCancel(ctx)
 	return q
 }
 
 // Publish implements scanjob.Publisher.
-func (q *scanQueue) Publish(_ context.Context, messages ...any) error {
+func (q *queue) Publish(_ context.Context, messages ...any) error {
 	for _, m := range messages {
 		if done, ok := m.(task.ScanDone); ok {
 			q.mu.Lock()
@@ -72,14 +72,14 @@ func (q *scanQueue) Publish(_ context.Context, messages ...any) error {
 	return nil
 }
 
-func (q *scanQueue) put(body []byte) {
+func (q *queue) put(body []byte) {
 	q.mu.Lock()
 	q.tasks = append(q.tasks, body)
 	q.mu.Unlock()
 	q.signal()
 }
 
-func (q *scanQueue) signal() {
+func (q *queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -87,14 +87,14 @@ func (q *scanQueue) signal() {
 }
 
 // idle reports whether there is nothing to deliver, and nothing being delivered.
-func (q *scanQueue) idle() bool {
+func (q *queue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.tasks) == 0 && q.busy == 0
 }
 
 // end takes a scan that another process has finished.
-func (q *scanQueue) end(scan *ledger.Scan) {
+func (q *queue) end(scan *ledger.Scan) {
 	q.mu.Lock()
 	if q.done == nil {
 		done := scanjob.Done(scan)
@@ -104,21 +104,21 @@ func (q *scanQueue) end(scan *ledger.Scan) {
 	q.stop()
 }
 
-func (q *scanQueue) endedElsewhere() bool {
+func (q *queue) endedElsewhere() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.elsewhere
 }
 
 // planned takes the planner's reports.
-func (q *scanQueue) planned(_ context.Context, s scanplanner.Summary) {
+func (q *queue) planned(_ context.Context, s scanplanner.Summary) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.refused = s.Refused
 }
 
 // report takes the worker's reports.
-func (q *scanQueue) report(_ context.Context, s scanworker.Summary) {
+func (q *queue) report(_ context.Context, s scanworker.Summary) {
 	q.rows.Add(s.Rows)
 	q.records.Add(s.Records)
 	q.mu.Lock()
@@ -140,7 +140,7 @@ func (q *scanQueue) report(_ context.Context, s scanworker.Summary) {
 }
 
 // addFailure adds up what the policy has taken, over all splits.
-func (q *scanQueue) addFailure(f scanworker.Failure) {
+func (q *queue) addFailure(f scanworker.Failure) {
 	for i := range q.failures {
 		if known := &q.failures[i]; known.What == f.What && known.Error == f.Error {
 			known.Count += f.Count
@@ -154,7 +154,7 @@ func (q *scanQueue) addFailure(f scanworker.Failure) {
 const mostFailures = 10
 
 // tellFailures says what the policy has taken, a line for each kind.
-func (q *scanQueue) tellFailures(out io.Writer) {
+func (q *queue) tellFailures(out io.Writer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	slices.SortStableFunc(q.failures, func(a, b scanworker.Failure) int { return cmp.Compare(b.Count, a.Count) })
@@ -178,14 +178,14 @@ func isFinal(err error) bool {
 }
 
 // trouble says whether others' leases keep deliveries off, and what a worker last met.
-func (q *scanQueue) trouble() (keptOff bool, reason error) {
+func (q *queue) trouble() (keptOff bool, reason error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return time.Since(q.heldAt) < 2*redelivery.Max, q.reason
 }
 
 // ask delivers a request to the planner, with the scan's id as the message's.
-func (q *scanQueue) ask(ctx context.Context, id string, r task.ScanRequest) error {
+func (q *queue) ask(ctx context.Context, id string, r task.ScanRequest) error {
 	body, err := task.Encode(r)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (q *scanQueue) ask(ctx context.Context, id string, r task.ScanRequest) erro
 }
 
 // failed returns the end of a scan that has failed, if it has.
-func (q *scanQueue) failed() *task.ScanDone {
+func (q *queue) failed() *task.ScanDone {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.done != nil && q.done.State == string(ledger.ScanFailed) {
@@ -210,7 +210,7 @@ func (q *scanQueue) failed() *task.ScanDone {
 
 // run delivers tasks with n workers until the scan is finished or the command stops,
 // and calls tick several times a second. The error is what has ended it, if something.
-func (q *scanQueue) run(n int, tick func(context.Context)) (*task.ScanDone, error) {
+func (q *queue) run(n int, tick func(context.Context)) (*task.ScanDone, error) {
 	defer q.stop()
 	var workers sync.WaitGroup
 	for range n {
@@ -234,7 +234,7 @@ func (q *scanQueue) run(n int, tick func(context.Context)) (*task.ScanDone, erro
 // redelivery is waited before a task that was refused is delivered again.
 var redelivery = retry.Backoff{Initial: 200 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}
 
-func (q *scanQueue) work() {
+func (q *queue) work() {
 	failures := 0
 	for {
 		body, ok := q.next()
@@ -260,7 +260,7 @@ func (q *scanQueue) work() {
 }
 
 // next waits for a task.
-func (q *scanQueue) next() ([]byte, bool) {
+func (q *queue) next() ([]byte, bool) {
 	for {
 		select {
 		case <-q.stopping.Done():

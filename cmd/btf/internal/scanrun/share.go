@@ -1,4 +1,4 @@
-package main
+package scanrun
 
 import (
 	"context"
@@ -6,8 +6,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// scanShare is how far a scan is.
-type scanShare struct {
+// share is how far a scan is.
+type share struct {
 	share  float64 // of what there is to read, from 0 to 1
 	rows   int64
 	open   int // splits that are not finished
@@ -17,7 +17,7 @@ type scanShare struct {
 }
 
 // shareOf reads how far a scan is.
-func shareOf(ctx context.Context, l *ledger.Ledger, id string) (*scanShare, error) {
+func shareOf(ctx context.Context, l *ledger.Ledger, id string) (*share, error) {
 	scan, err := l.Scan(ctx, id)
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func shareOf(ctx context.Context, l *ledger.Ledger, id string) (*scanShare, erro
 		splits = append(splits, split)
 		return nil
 	})
-	s := &scanShare{of: scan.Splits, share: scanShareOf(scan, splits)}
+	s := &share{of: scan.Splits, share: totalShare(scan, splits)}
 	for _, split := range splits {
 		s.rows += split.Rows
 		switch {
@@ -43,18 +43,18 @@ func shareOf(ctx context.Context, l *ledger.Ledger, id string) (*scanShare, erro
 	return s, err
 }
 
-// scanShareOf is how much of a scan is read: of its bytes, as its planner has sampled
+// totalShare is how much of a scan is read: of its bytes, as its planner has sampled
 // them, or of its rows, where it has a limit and that is more.
-func scanShareOf(scan *ledger.Scan, splits []*ledger.Split) float64 {
+func totalShare(scan *ledger.Scan, splits []*ledger.Split) float64 {
 	if scan.State == ledger.ScanDone {
 		return 1
 	}
-	perRow := bytesPerRow(splits)
+	perRow := BytesPerRow(splits)
 	var read, all float64
 	var rows int64
 	for _, s := range splits {
 		size := max(1, float64(sizeOf(s))) // a split without a known size still counts
-		share, _ := splitShare(s, perRow)
+		share, _ := SplitShare(s, perRow)
 		read, all, rows = read+share*size, all+size, rows+s.Rows
 	}
 	if all == 0 {
@@ -75,11 +75,11 @@ func sizeOf(s *ledger.Split) (bytes int64) {
 	return bytes
 }
 
-// bytesPerRow is how many of the sampled bytes there are to a row that was read, by what
+// BytesPerRow is how many of the sampled bytes there are to a row that was read, by what
 // is known to be passed: whole splits, and whole sections of others. A filter, or how the
 // service stores rows, makes them differ from the bytes that were read. 0: nothing is
 // passed yet.
-func bytesPerRow(splits []*ledger.Split) float64 {
+func BytesPerRow(splits []*ledger.Split) float64 {
 	var bytes, rows float64
 	for _, s := range splits {
 		size := sizeOf(s)
@@ -116,9 +116,9 @@ func place(s *ledger.Split) (passed, within int64) {
 	return passed, 0
 }
 
-// splitShare is how much of a split is read, and whether that is known: the sections that
+// SplitShare is how much of a split is read, and whether that is known: the sections that
 // lie before its position and, of the one that it lies in, what the rows read amount to.
-func splitShare(s *ledger.Split, perRow float64) (share float64, known bool) {
+func SplitShare(s *ledger.Split, perRow float64) (share float64, known bool) {
 	if s.State == ledger.SplitDone {
 		return 1, true
 	}

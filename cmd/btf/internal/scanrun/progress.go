@@ -1,4 +1,4 @@
-package main
+package scanrun
 
 import (
 	"fmt"
@@ -9,27 +9,27 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 )
 
-// scanProgress shows how far a scan is.
-type scanProgress struct {
+// progress shows how far a scan is.
+type progress struct {
 	*terminal.Progress
 	out   io.Writer
 	began time.Time
-	first *scanShare // when this process began
-	last  *scanShare
+	first *share // when this process began
+	last  *share
 }
 
-func newScanProgress(out io.Writer, first *scanShare) *scanProgress {
-	return &scanProgress{Progress: terminal.NewProgress(out), out: out, began: time.Now(), first: first, last: first}
+func newProgress(out io.Writer, first *share) *progress {
+	return &progress{Progress: terminal.NewProgress(out), out: out, began: time.Now(), first: first, last: first}
 }
 
 // tell shows the state of now, and a problem, if there is one.
-func (p *scanProgress) tell(now *scanShare, problem terminal.Problem) {
+func (p *progress) tell(now *share, problem terminal.Problem) {
 	p.last = now
 	p.Show(p.line(now, problem.About == ""), problem)
 }
 
 // line is the state of now; moving says whether it makes sense to say how long it takes.
-func (p *scanProgress) line(now *scanShare, moving bool) string {
+func (p *progress) line(now *share, moving bool) string {
 	took := time.Since(p.began)
 	failed := ""
 	if now.failed > 0 {
@@ -46,7 +46,7 @@ func (p *scanProgress) line(now *scanShare, moving bool) string {
 }
 
 // end removes the line from a terminal. Elsewhere it tells the state that a scan has stopped in.
-func (p *scanProgress) end(now *scanShare, stopped bool) {
+func (p *progress) end(now *share, stopped bool) {
 	if p.Clear(); !p.IsDrawn() && stopped && now != nil && now.of > 0 {
 		fmt.Fprintln(p.out, p.line(now, false))
 	}

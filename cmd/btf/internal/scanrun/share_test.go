@@ -1,19 +1,12 @@
-package main
+package scanrun
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"math"
-	"regexp"
-	"strconv"
-	"strings"
-	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -60,9 +53,9 @@ func TestTheShareOfASplitIsThatOfItsRows(t *testing.T) {
 		"not begun":       {[]*ledger.Split{part(0, n, 0, ledger.SplitOpen, size(n, n)), part(0, n, 0, ledger.SplitOpen)}, []float64{0, 0}, 0},
 		"nothing sampled": {[]*ledger.Split{part(0, n, n/3, ledger.SplitOpen), part(0, n, n/3, ledger.SplitOpen, ledger.Section{})}, []float64{-1, -1}, 0},
 	} {
-		perRow := bytesPerRow(c.splits)
+		perRow := BytesPerRow(c.splits)
 		for i, s := range c.splits {
-			share, known := splitShare(s, perRow)
+			share, known := SplitShare(s, perRow)
 			if known != (c.want[i] >= 0) || known && math.Abs(share-c.want[i]) > c.within {
 				t.Errorf("%s: split %d is %.3f read (known: %t), want %.3f", name, i, share, known, c.want[i])
 			}
@@ -82,50 +75,12 @@ func TestTheShareOfAScanIsBetweenNothingAndAllAndDoneOnlyAtItsEnd(t *testing.T) 
 			splits = append(splits, part(1000*i, 1000*i+1000, rapid.IntRange(0, 500).Draw(t, "rows"), state, sections...))
 		}
 		scan := &ledger.Scan{State: ledger.ScanRunning, Limit: rapid.SampledFrom([]int64{0, 0, 700}).Draw(t, "limit")}
-		if s := scanShareOf(scan, splits); math.IsNaN(s) || s < 0 || s > 1 {
+		if s := totalShare(scan, splits); math.IsNaN(s) || s < 0 || s > 1 {
 			t.Fatalf("the scan is %f read", s)
 		}
 		scan.State = ledger.ScanDone
-		if s := scanShareOf(scan, splits); s != 1 {
+		if s := totalShare(scan, splits); s != 1 {
 			t.Fatalf("a scan that is done is %f read", s)
 		}
 	})
-}
-
-// Through planner, worker and ledger: a split of 300 rows of which a third is read is a
-// third read, whatever its keys look like.
-func TestStatusShowsHowMuchOfASplitIsRead(t *testing.T) {
-	s := newScanTable(t, 1200) // in four tablets
-	s.emulator.Inject(emulator.Fault{Method: "ReadRows", Cut: true, CutAfter: 100, Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	out := &countWriter{lines: 400, stop: cancel}
-	if _, err := s.scan(ctx, scanner{to: "-", stdout: out, workers: 4}); err == nil || !strings.Contains(err.Error(), "to go on") {
-		t.Fatalf("ended with %v", err)
-	}
-	read := regexp.MustCompile(`(?m)^ +\d+ +open +(\d+)% +100 `).FindAllStringSubmatch(s.status(), -1)
-	if len(read) != 4 {
-		t.Fatalf("status:\n%s", s.status())
-	}
-	for _, m := range read {
-		if share, err := strconv.Atoi(m[1]); err != nil || share < 25 || share > 42 {
-			t.Errorf("a split of which a third is read: %s%%", m[1])
-		}
-	}
-}
-
-// countWriter calls stop when it has that many lines.
-type countWriter struct {
-	mu    sync.Mutex
-	lines int
-	stop  func()
-}
-
-func (w *countWriter) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.lines -= bytes.Count(b, []byte("\n")); w.lines == 0 {
-		w.stop()
-	}
-	return len(b), nil
 }

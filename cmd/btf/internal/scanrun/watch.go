@@ -1,4 +1,4 @@
-package main
+package scanrun
 
 import (
 	"cmp"
@@ -8,20 +8,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// scanWatch looks at a scan that runs: it tells how far it is and what it waits for, and
+// watch looks at a scan that runs: it tells how far it is and what it waits for, and
 // frees the splits that dead processes hold.
-type scanWatch struct {
+type watch struct {
 	ledger *ledger.Ledger
 	id     string
 	local  bool // the ledger is a file, so that its holders may be processes of this machine
-	queue  *scanQueue
-	show   *scanProgress
+	queue  *queue
+	show   *progress
 	probe  func(context.Context) error // asks Bigtable for something small; nil: it cannot
 
 	settled time.Time // when the ledger was last asked whether something is left
@@ -43,7 +44,7 @@ const (
 )
 
 // begin looks for the first time, before anything of the scan is read here.
-func (w *scanWatch) begin(ctx context.Context, out io.Writer) error {
+func (w *watch) begin(ctx context.Context, out io.Writer) error {
 	now, err := shareOf(ctx, w.ledger, w.id)
 	if err != nil {
 		return err
@@ -51,12 +52,12 @@ func (w *scanWatch) begin(ctx context.Context, out io.Writer) error {
 	if _, err := w.free(ctx, now.held); err != nil {
 		return err
 	}
-	w.show, w.moved, w.looked = newScanProgress(out, now), time.Now(), time.Now()
+	w.show, w.moved, w.looked = newProgress(out, now), time.Now(), time.Now()
 	return nil
 }
 
 // end tells of a scan that has stopped before its end where that is.
-func (w *scanWatch) end(stopped bool) {
+func (w *watch) end(stopped bool) {
 	now := w.show.last
 	if stopped {
 		ctx, cancel := context.WithTimeout(context.Background(), parting)
@@ -69,7 +70,7 @@ func (w *scanWatch) end(stopped bool) {
 }
 
 // tick is called several times a second.
-func (w *scanWatch) tick(ctx context.Context) {
+func (w *watch) tick(ctx context.Context) {
 	if w.queue.idle() && time.Since(w.settled) >= settling {
 		w.settle(ctx)
 		w.settled = time.Now()
@@ -113,7 +114,7 @@ func (w *scanWatch) tick(ctx context.Context) {
 // settle is for when there is nothing to deliver and the scan has not told of its end
 // here: another process reads what is left, or did and has told of the end itself. Where
 // such a process has died, what it has left is this one's to read.
-func (w *scanWatch) settle(ctx context.Context) {
+func (w *watch) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, probing)
 	defer cancel()
 	scan, err := w.ledger.Scan(ctx, w.id)
@@ -135,7 +136,7 @@ func (w *scanWatch) settle(ctx context.Context) {
 }
 
 // trouble says what the scan waits for where no worker has met an error.
-func (w *scanWatch) trouble(ctx context.Context, now *scanShare, keptOff bool) terminal.Problem {
+func (w *watch) trouble(ctx context.Context, now *share, keptOff bool) terminal.Problem {
 	if keptOff {
 		held, err := w.free(ctx, now.held)
 		if err != nil {
@@ -157,7 +158,7 @@ func (w *scanWatch) trouble(ctx context.Context, now *scanShare, keptOff bool) t
 }
 
 // ask probes Bigtable, now and then.
-func (w *scanWatch) ask(ctx context.Context) error {
+func (w *watch) ask(ctx context.Context) error {
 	if w.probe != nil && time.Since(w.asked) >= stalled {
 		ctx, cancel := context.WithTimeout(ctx, probing)
 		defer cancel()
@@ -169,13 +170,13 @@ func (w *scanWatch) ask(ctx context.Context) error {
 
 // free ends the leases of processes that are known to be dead, and returns the splits
 // that others hold.
-func (w *scanWatch) free(ctx context.Context, held []*ledger.Split) ([]*ledger.Split, error) {
+func (w *watch) free(ctx context.Context, held []*ledger.Split) ([]*ledger.Split, error) {
 	var others []*ledger.Split
-	own := holder()
+	own := process.Self()
 	for _, split := range held {
 		switch {
 		case split.Holder == own:
-		case w.local && died(split.Holder):
+		case w.local && process.Died(split.Holder):
 			if err := w.ledger.Break(ctx, split.Task, split.Fence); err != nil {
 				return nil, err
 			}
@@ -190,9 +191,9 @@ func (w *scanWatch) free(ctx context.Context, held []*ledger.Split) ([]*ledger.S
 func heldBy(held []*ledger.Split, now time.Time) terminal.Problem {
 	slices.SortFunc(held, func(a, b *ledger.Split) int { return cmp.Compare(a.Index, b.Index) })
 	last := slices.MaxFunc(held, func(a, b *ledger.Split) int { return a.Until.Compare(b.Until) })
-	about := fmt.Sprintf("split %d is leased by %s", held[0].Index, shortHolder(held[0].Holder))
+	about := fmt.Sprintf("split %d is leased by %s", held[0].Index, process.Short(held[0].Holder))
 	if len(held) > 1 {
-		about = fmt.Sprintf("%d splits are leased by others, split %d by %s", len(held), held[0].Index, shortHolder(held[0].Holder))
+		about = fmt.Sprintf("%d splits are leased by others, split %d by %s", len(held), held[0].Index, process.Short(held[0].Holder))
 	}
 	left := max(0, last.Until.Sub(now)).Round(time.Second)
 	return terminal.Problem{About: about, Text: fmt.Sprintf("%s, for %s more unless it commits", about, left)}

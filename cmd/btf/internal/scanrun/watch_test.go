@@ -1,4 +1,4 @@
-package main
+package scanrun
 
 import (
 	"bytes"
@@ -16,8 +16,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
@@ -25,9 +27,18 @@ import (
 
 // watched is a scan of two splits that is being watched, on a simulated clock.
 type watched struct {
-	*scanWatch
+	*watch
 	t   *testing.T
 	out bytes.Buffer
+}
+
+// killed returns the name in leases of a process that was killed just now.
+func killed(t *testing.T) string {
+	t.Helper()
+	if !process.IsCertain() {
+		t.Skip("this system does not tell for certain whether a process has died")
+	}
+	return functest.Killed(t, process.Of)
 }
 
 // watching runs a test with a scan of two splits that nothing was done of.
@@ -40,7 +51,7 @@ func watching(t *testing.T, probe func(context.Context) error, test func(*watche
 		if _, err := l.Plan(t.Context(), "s", ledger.Draft{Splits: [][]rowrange.Range{{{Start: "a", End: "b"}}, {{Start: "b"}}}}); err != nil {
 			t.Fatal(err)
 		}
-		w := &watched{t: t, scanWatch: &scanWatch{ledger: l, id: "s", local: true, queue: newScanQueue(t.Context()), probe: probe}}
+		w := &watched{t: t, watch: &watch{ledger: l, id: "s", local: true, queue: newQueue(t.Context()), probe: probe}}
 		defer w.queue.stop()
 		if err := w.begin(t.Context(), &w.out); err != nil {
 			t.Fatal(err)
@@ -75,7 +86,7 @@ func (w *watched) pass(d time.Duration) []string {
 
 func TestWithoutATerminalALineComesEverMoreSeldom(t *testing.T) {
 	watching(t, nil, func(w *watched) {
-		lease := w.lease(0, holder())
+		lease := w.lease(0, process.Self())
 		var at []time.Duration
 		for began, row := time.Now(), 0; row < 600; row++ {
 			if err := lease.Commit(t.Context(), ledger.Progress{Position: fmt.Sprintf("a%05d", row), Counts: ledger.Counts{Rows: int64(row)}}); err != nil {
@@ -139,7 +150,7 @@ func TestSplitsOfTheDeadAreFreedAndThoseOfOthersTold(t *testing.T) {
 		if !regexp.MustCompile(`\(split 1 is leased by elsewhere/12, for 1m2\ds more unless it commits\)$`).MatchString(told[0]) {
 			t.Errorf("told %q", told)
 		}
-		if fence := w.lease(0, holder()).Fence(); fence != 3 {
+		if fence := w.lease(0, process.Self()).Fence(); fence != 3 {
 			t.Errorf("the split of the dead is taken under fence %d, want 3: its lease was broken", fence)
 		}
 		if err := other.Commit(t.Context(), ledger.Progress{}); err != nil {
@@ -170,7 +181,7 @@ func TestWhatCannotGetBetterEndsTheScan(t *testing.T) {
 		false: {status.Error(codes.Unavailable, ""), errors.New("something"), ledger.ErrUnavailable},
 	} {
 		for _, reason := range reasons {
-			q := newScanQueue(t.Context())
+			q := newQueue(t.Context())
 			q.report(t.Context(), scanworker.Summary{Outcome: scanworker.OutcomeReturned, Reason: fmt.Errorf("doing: %w", reason)})
 			if ended := q.stopping.Err() != nil; ended != want {
 				t.Errorf("%v ends the scan: %t, want %t", reason, ended, want)

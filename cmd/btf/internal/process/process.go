@@ -1,4 +1,6 @@
-package main
+// Package process guarantees that a process of this machine counts as dead only if that is certain,
+// so that what it has leased may be taken from it.
+package process
 
 import (
 	"fmt"
@@ -7,11 +9,12 @@ import (
 	"strings"
 )
 
-// holder names this process in leases, as HOST/PID for people. Where the system can
-// tell processes apart for certain, what it does so by follows, for died.
-func holder() string { return holderOf(os.Getpid()) }
+// Self names this process in leases, as HOST/PID for people. Where the system can tell processes
+// apart for certain, the name goes on with what Died needs for that.
+func Self() string { return Of(os.Getpid()) }
 
-func holderOf(pid int) string {
+// Of names the process with a PID as Self does.
+func Of(pid int) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
@@ -31,9 +34,9 @@ type process struct {
 	ended   bool   // only its parent has not asked for it yet
 }
 
-// died reports whether the process that a lease names is known to have ended: it was one
+// Died reports whether the process that a lease names is known to have ended: it was one
 // of this system, and its PID is nobody's, or another's. What is not certain is false.
-func died(holder string) bool {
+func Died(holder string) bool {
 	_, pid, identity := splitHolder(holder)
 	where, started, ok := strings.Cut(identity, "-")
 	if !ok || where != pidSpace() {
@@ -46,16 +49,16 @@ func died(holder string) bool {
 	return err == nil && (p.ended || p.started != started)
 }
 
-// alive reports whether the process that a lease names is known to run: it is one of
+// Alive reports whether the process that a lease names is known to run: it is one of
 // this system.
-func alive(holder string) bool {
+func Alive(holder string) bool {
 	_, _, identity := splitHolder(holder)
 	where, _, ok := strings.Cut(identity, "-")
-	return ok && where == pidSpace() && !died(holder)
+	return ok && where == pidSpace() && !Died(holder)
 }
 
-// shortHolder is a holder's name without what only died reads.
-func shortHolder(holder string) string {
+// Short is a holder's name without what only Died reads.
+func Short(holder string) string {
 	if host, pid, identity := splitHolder(holder); identity != "" {
 		return fmt.Sprintf("%s/%d", host, pid)
 	}
@@ -75,3 +78,6 @@ func splitHolder(holder string) (host string, pid int, identity string) {
 	}
 	return parts[0], pid, parts[2]
 }
+
+// IsCertain reports whether this system can tell for certain that a process has ended.
+func IsCertain() bool { return pidSpace() != "" }

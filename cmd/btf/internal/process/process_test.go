@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"os"
@@ -8,33 +8,33 @@ import (
 )
 
 func TestAProcessThatHasDiedIsToldFromOneThatLives(t *testing.T) {
-	if pidSpace() == "" {
+	if !IsCertain() {
 		t.Skip("this system does not tell for certain")
 	}
 	sleeper := exec.Command("sleep", "600")
 	if err := sleeper.Start(); err != nil {
 		t.Fatal(err)
 	}
-	name := holderOf(sleeper.Process.Pid)
-	if died(name) || died(holder()) {
-		t.Errorf("%s or %s counts as dead, and lives", name, holder())
+	name := Of(sleeper.Process.Pid)
+	if Died(name) || Died(Self()) {
+		t.Errorf("%s or %s counts as dead, and lives", name, Self())
 	}
 	if err := sleeper.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for !died(name) { // a zombie from here on: the signal takes a moment
+	for !Died(name) { // a zombie from here on: the signal takes a moment
 	}
 	_ = sleeper.Wait() // "signal: killed"
-	if !died(name) {
+	if !Died(name) {
 		t.Errorf("%s lives, and is dead", name)
 	}
 }
 
 func TestWhatIsNotCertainCountsAsAlive(t *testing.T) {
-	if pidSpace() == "" {
+	if !IsCertain() {
 		t.Skip("this system does not tell for certain")
 	}
-	own := holder()
+	own := Self()
 	host, _, identity := splitHolder(own)
 	_, started, _ := strings.Cut(identity, "-")
 	const nobody = "/4194305/" // above what Linux gives, PID_MAX_LIMIT
@@ -54,7 +54,7 @@ func TestWhatIsNotCertainCountsAsAlive(t *testing.T) {
 		host + nobody + "-":               false,
 		host + nobody + "-" + started:     false,
 	} {
-		if got := died(name); got != want {
+		if got := Died(name); got != want {
 			t.Errorf("%q has died: %t, want %t", name, got, want)
 		}
 	}
@@ -66,11 +66,11 @@ func TestPeopleReadHostAndPID(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{host + "/12", host + "/12/abc-34"} {
-		if got := shortHolder(name); got != host+"/12" {
+		if got := Short(name); got != host+"/12" {
 			t.Errorf("%q reads %q", name, got)
 		}
 	}
-	if got := shortHolder("revision-1/localhost/1"); got != "revision-1/localhost/1" {
+	if got := Short("revision-1/localhost/1"); got != "revision-1/localhost/1" {
 		t.Errorf("a function's name reads %q", got)
 	}
 }

@@ -1,0 +1,141 @@
+package scanrun
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
+	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// recorded is a scan of one split in the ledger of a file, which another process has begun.
+type recorded struct {
+	t       *testing.T
+	console Console
+	request Request // resumes the scan
+	ledger  *ledger.Ledger
+	dir     string
+}
+
+func newRecorded(t *testing.T, run ledger.Run) *recorded {
+	t.Helper()
+	r := &recorded{t: t, dir: t.TempDir()}
+	r.request = Request{File: filepath.Join(r.dir, "p.yaml"), Name: "ids", Resume: "ids-1"}
+	const text = `
+version: 1
+name: orders
+bigtable: {project: my-project, instance: my-instance}
+tables: {orders: {families: {cf: {}}}}
+scans: {ids: {table: orders, emit: {id: rowKey}, to: {log: {}}}}
+`
+	if err := os.WriteFile(r.request.File, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.console = Console{Env: assemble.Env{Ledger: ledger.Location{Path: filepath.Join(r.dir, "ledger.db")}}, Stdout: io.Discard, Stderr: io.Discard}
+	target, err := load(r.console.Env, r.request.File, "ids")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, closer, err := setup.OpenLedger(t.Context(), r.console.Env, target.pipeline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closer() })
+	r.ledger = l
+	if _, err := l.BeginRun(t.Context(), "ids-1", "ids", nil, nil, run, nil); err != nil {
+		t.Fatal(err)
+	}
+	plan := ledger.Draft{Splits: [][]rowrange.Range{{{}}}, Table: target.scan.Table.Ref().String(), Definition: scanjob.Definition(target.scan)}
+	if _, err := l.Plan(t.Context(), "ids-1", plan); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// finish reads the scan to its end, as another process does.
+func (r *recorded) finish(rows int64) {
+	r.t.Helper()
+	scan, err := r.ledger.Scan(r.t.Context(), "ids-1")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	lease, err := r.ledger.Acquire(r.t.Context(), ledger.Task{Scan: "ids-1", Attempt: scan.Attempt}, "elsewhere/12")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := lease.Finish(r.t.Context(), ledger.Progress{Counts: ledger.Counts{Rows: rows, Records: rows}}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestWhatIsRememberedOfARunIsTakenWhereNoFlagSaysOtherwise(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.ndjson")
+	s := newRecorded(t, ledger.Run{To: out, IDs: true, Workers: 7})
+	for _, c := range []struct{ given, want Request }{
+		{Request{}, Request{To: out, IDs: true, Workers: 7}},
+		{Request{Workers: 2, IDs: true}, Request{To: out, IDs: true, Workers: 2}},
+		{Request{To: "-"}, Request{To: "-", IDs: true, Workers: 7}},
+		{Request{To: "-", IDsGiven: true}, Request{To: "-", Workers: 7}},
+	} {
+		r := c.given
+		r.File, r.Name, r.Resume = s.request.File, s.request.Name, s.request.Resume
+		_, got, err := prepare(t.Context(), s.console, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.to != c.want.To || got.ids != c.want.IDs || got.workers != c.want.Workers {
+			t.Errorf("%+v became %s, %t, %d; want %+v", c.given, got.to, got.ids, got.workers, c.want)
+		}
+	}
+}
+
+func TestStoppingAFinishedScanDoesNotSayHowToGoOn(t *testing.T) {
+	s := newRecorded(t, ledger.Run{})
+	s.finish(4)
+	c := job{decision: &decision{id: "ids-1"}, output: &output{}, ledger: s.ledger}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.outcome(ctx, nil, nil); err != nil {
+		t.Errorf("stopped when it was done: %v", err)
+	}
+	if err := c.outcome(ctx, &task.ScanDone{State: "done"}, nil); err != nil {
+		t.Errorf("stopped when it had told so: %v", err)
+	}
+}
+
+// Another process may commit and end between the look at the ledger and that at the file.
+func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.ndjson")
+	if err := os.WriteFile(out, []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newRecorded(t, ledger.Run{To: out, Overwrite: true})
+	target, d, err := prepare(t.Context(), s.console, s.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !d.overwrite {
+		t.Error("the output is not to be overwritten, and nothing is committed to it")
+	}
+	const lines = "{\"id\":\"a\"}\n{\"id\":\"b\"}\n"
+	if err := os.WriteFile(out, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.finish(2)
+	var open closers
+	defer open.close()
+	if _, err := openJob(t.Context(), s.console, target, d, &open); err == nil || !strings.Contains(err.Error(), "another process has gone on with it just now: give the command again") {
+		t.Errorf("ended with %v", err)
+	}
+	if got, err := os.ReadFile(out); err != nil || string(got) != lines {
+		t.Errorf("the output holds %q, %v", got, err)
+	}
+}

@@ -1,0 +1,69 @@
+package scanrun
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
+)
+
+// functions builds planner and worker around a queue that stands for their topics.
+func (j *job) functions(ctx context.Context, services *assemble.Services, open *closers) (*queue, error) {
+	q := newQueue(ctx)
+	cfg := assemble.Config{
+		Pipeline: only(j.pipeline, j.scan.Name), Dialer: services.Dialer, PubSub: services.PubSub,
+		Ledger:   func(context.Context) (*ledger.Ledger, error) { return j.ledger, nil },
+		Stopping: q.stopping, Holder: process.Self(), Now: time.Now, Tasks: q, Done: q,
+		Records: slog.New(telemetry.NewHandler(terminal.DataTo(j.Stdout), slog.LevelInfo, "")),
+		Reports: assemble.Reports{ScanPlanner: q.planned, ScanWorker: func(ctx context.Context, summary scanworker.Summary) {
+			q.report(ctx, summary)
+			if j.output.err() != nil {
+				q.stop() // no other attempt can write either
+			}
+		}},
+		// That there are more workers than tablets is no news here, and what a policy has
+		// dropped the queue is told.
+		Logger: j.logger(slog.LevelError),
+	}
+	if j.output.lines != nil {
+		cfg.Sink = j.output.lines
+	}
+	planner, err := assemble.ScanPlanner(cfg)
+	if err != nil {
+		return nil, err
+	}
+	open.add(planner.Close)
+	worker, err := assemble.ScanWorker(cfg)
+	if err != nil {
+		return nil, err
+	}
+	open.add(worker.Close)
+	q.planner, q.worker = planner, worker
+	return q, nil
+}
+
+// only returns the pipeline with one of its scans: what the others need is nothing to
+// this command.
+func only(p *pipeline.Pipeline, name string) *pipeline.Pipeline {
+	one := *p
+	one.Scans = slices.DeleteFunc(slices.Clone(p.Scans), func(s *pipeline.Scan) bool { return s.Name != name })
+	return &one
+}
+
+// logger logs for people.
+func (c *Console) logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
