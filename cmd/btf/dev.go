@@ -26,8 +26,9 @@ func devCommand(env assemble.Env) *cobra.Command {
 		Use:   "dev -f FILE",
 		Short: "Run a pipeline on this machine, and again whenever its file changes",
 		Long: "Runs an embedded Bigtable with the file's tables, a Pub/Sub with its topics, and the functions\n" +
-			"for its write section and its scans behind push subscriptions, until interrupted. Prints the\n" +
-			"variables that point clients to them. Scans with a schedule are started when they are due.\n" +
+			"for its write section, its scans and its change streams behind push subscriptions, until\n" +
+			"interrupted. Prints the variables that point clients to them. Scans with a schedule are started\n" +
+			"when they are due. Tables whose changes are read have a change stream, with a tick every few seconds.\n" +
 			"When the file changes it is loaded again: what the next delivery meets is the new version.\n" +
 			"One that cannot be loaded is told of, and the version before stays. Data is gone when it\n" +
 			"ends, and with it the ledger, which is one of its own (.btf/PIPELINE.dev.db).",
@@ -55,10 +56,13 @@ type dev struct {
 	clock    clock
 	name     string // of the pipeline
 	local    *localdeploy.Deployment
-	ledger   *devLedger        // nil until the file has scans
+	ledger   *devLedger        // nil until the file has scans or changes
+	placed   bool              // the place of the ledger was printed
 	told     map[string]string // what was told of each scan; nil until the file has some
+	streams  map[string]string // what was told of each change stream
 	text     []byte            // as it was loaded or refused last
 	pipeline atomic.Pointer[pipeline.Pipeline]
+	reloaded chan struct{} // holds one; asks for a tick
 }
 
 func (d *dev) run(ctx context.Context) (err error) {
@@ -81,6 +85,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 			err = errors.Join(err, d.ledger.close())
 		}
 	}()
+	d.reloaded = make(chan struct{}, 1)
 	d.sums = newSummer(d.tell.line)
 	defer d.sums.close()
 	if d.local, err = localdeploy.Start(ctx, loaded, d.options()); err != nil {
@@ -95,6 +100,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 	defer scheduling.Wait()
 	defer cancel()
 	scheduling.Go(func() { d.startScheduled(ctx) })
+	scheduling.Go(func() { d.tick(ctx) })
 	return w.run(ctx, func() { d.reload(ctx) })
 }
 
@@ -103,9 +109,6 @@ func (d *dev) load(text []byte) (*lint.Loaded, error) {
 	loaded, findings := loadPipeline(d.env, d.file, text)
 	if err := findings.Err(); err != nil {
 		return nil, err
-	}
-	if loaded.Pipeline.Write == nil && len(loaded.Pipeline.Scans) == 0 {
-		return nil, fmt.Errorf("%s: it has changes only, and btf dev does not serve these yet", d.file)
 	}
 	for _, f := range findings {
 		if f.Severity == lint.Warning {
@@ -127,13 +130,10 @@ func (d *dev) endpoints(file *pipeline.Pipeline) error {
 			d.tell.line("table %s", table.Ref())
 		}
 	}
-	if len(d.pipeline.Load().Changes) > 0 {
-		d.tell.line("change streams are not read here")
-	}
 	if url := d.local.ServiceURL(d.name + "-" + string(lint.Write)); url != "" {
 		d.tell.line("topic %s, whose messages go to the function write at %s", localdeploy.TopicName(pipeline.TopicEvents.Of(d.name)), url)
 	}
-	err := errors.Join(p.Err, d.tellScans(file))
+	err := errors.Join(p.Err, d.tellReads(file))
 	d.tell.line("running %s; change it and save, or end with Ctrl-C", d.file)
 	return err
 }
@@ -167,8 +167,8 @@ func (d *dev) deploy(ctx context.Context, text []byte) error {
 	switch {
 	case p.Name != d.name:
 		return fmt.Errorf("%s: the name is now %s: topics have the name they were made with, so start btf dev again", d.file, p.Name)
-	case before.Write != nil && p.Write == nil, len(before.Scans) > 0 && len(p.Scans) == 0:
-		return fmt.Errorf("%s: the write section or the scans are gone: subscriptions stay as they were made, so start btf dev again", d.file)
+	case before.Write != nil && p.Write == nil, len(before.Scans) > 0 && len(p.Scans) == 0, len(before.Changes) > 0 && len(p.Changes) == 0:
+		return fmt.Errorf("%s: the write section, the scans or the changes are gone: subscriptions stay as they were made, so start btf dev again", d.file)
 	case before.Write != nil && p.Write.Ordered != before.Write.Ordered:
 		return fmt.Errorf("%s: write.ordered changed: a subscription stays as it was made, so start btf dev again", d.file)
 	}
@@ -176,5 +176,9 @@ func (d *dev) deploy(ctx context.Context, text []byte) error {
 		return err
 	}
 	d.pipeline.Store(p)
-	return d.tellScans(p)
+	select {
+	case d.reloaded <- struct{}{}:
+	default: // a tick is about to be sent
+	}
+	return d.tellReads(p)
 }

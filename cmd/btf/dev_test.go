@@ -243,7 +243,6 @@ func TestDevTellsOfRecordsThatCannotBeWritten(t *testing.T) {
 func TestDevNeedsAFileThatLoads(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"broken":           {withValue("evnt.x"), "orders.yaml:14:31: error: write.mappings[0].mutations[0].set.cf.status: evnt is neither"},
-		"changes only":     {"version: 1\nname: orders\nbigtable: {project: my-project, instance: my-instance}\ntables: {t: {families: {cf: {}}}}\nchanges: {c: {table: t, appProfile: one, to: {log: {}}}}\n", "changes only, and btf dev does not serve these yet"},
 		"with credentials": {"credentialsFile: k.json\n" + withValue("event.x"), "credentialsFile and BIGTABLE_EMULATOR_HOST are both set"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func (d *dev) options() localdeploy.Options {
 		Endless: true,
 		Logger:  slog.New(&lineHandler{line: d.sums.line}),
 		Records: slog.New(telemetry.NewHandler(d.tell, slog.LevelInfo, "")), OpenLedger: d.openLedger, Holder: process.Self(),
-		Wrote: d.sums.delivery, Planned: d.planned, Scanned: d.scanned, Finished: d.finished,
+		Wrote: d.sums.delivery, Planned: d.planned, Scanned: d.scanned, Finished: d.finished, Visited: d.visited,
 	}
 }
 
@@ -43,15 +43,13 @@ func (d *dev) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 
 // tellScans says how to start scans, and where the records of each go; what was told
 // before it leaves out.
-func (d *dev) tellScans(p *pipeline.Pipeline) error {
+func (d *dev) tellScans(p *pipeline.Pipeline) {
 	if len(p.Scans) == 0 {
-		return nil
+		return
 	}
-	out := &terminal.Printer{Out: d.stdout}
 	first := d.told == nil
 	if first {
 		d.told = map[string]string{}
-		out.Printf("export LEDGER=%s\n", d.ledger.place.String())
 	}
 	for _, s := range p.Scans {
 		text := describeScan(s)
@@ -65,7 +63,6 @@ func (d *dev) tellScans(p *pipeline.Pipeline) error {
 		d.tell.line("when a scan has ended, a message says so on topic %s, to be pulled from %s", done, localdeploy.PullName(done))
 		d.tellStart(p.Scans)
 	}
-	return out.Err
 }
 
 // tellStart says how to start one of the scans whose records are sent from here.

@@ -291,7 +291,7 @@ func TestDevServesScansThatAnEditAdds(t *testing.T) {
 	elsewhere := arrive(t, run, "projects/elsewhere/topics/out")
 	d.ask(`{"scan": "ids"}`)
 	elsewhere.wait(t, 1)
-	d.edit(withValue("event.status"), `(the write section or the scans are gone)`)
+	d.edit(withValue("event.status"), `(the write section, the scans or the changes are gone)`)
 	d.said(`(kept the version before)`)
 	d.end()
 }

@@ -58,15 +58,15 @@ func (d *Deployment) build(ctx context.Context, loaded *lint.Loaded) (map[lint.P
 		return nil, err
 	}
 	cfg := assemble.Config{
-		Pipeline: p, Compiled: loaded.Write, Dialer: dialer,
+		Pipeline: eager(p), Compiled: loaded.Write, Dialer: dialer,
 		PubSub: func(context.Context) (*pubsub.Client, error) { return d.Client, nil },
 		Ledger: func(context.Context) (*ledger.Ledger, error) { return d.ledgerOnce(ctx) },
 		Holder: d.Holder, Logger: d.Logger, Records: d.Records, Now: time.Now, CloseTime: closeTimeout,
-		Reports: assemble.Reports{Write: d.Wrote, ScanPlanner: d.Planned},
+		Reports: assemble.Reports{Write: d.Wrote, ScanPlanner: d.Planned, Changes: d.Visited},
 	}
 	releases := map[lint.Principal]release{}
 	for _, b := range assemble.Builders() {
-		if !b.Wanted(p) || b.Name == lint.Changes { // nothing ticks here
+		if !b.Wanted(p) {
 			continue
 		}
 		r, err := d.buildRelease(b, cfg)

@@ -16,6 +16,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
@@ -35,11 +36,11 @@ const (
 // Options are the ways in which deployments on this machine differ.
 type Options struct {
 	Logger *slog.Logger
-	// Records takes the records of scans with `to: log`.
+	// Records takes the records of scans and change streams with `to: log`.
 	Records *slog.Logger
 	// Holder names this process in leases.
 	Holder string
-	// OpenLedger is called once, when a file has scans. The deployment does not close it.
+	// OpenLedger is called once, when a file has scans or change streams. The deployment does not close it.
 	OpenLedger func(context.Context) (*ledger.Ledger, error)
 	// Tablets are the keys at which a table is cut when it is made, by the table's id.
 	Tablets map[string][]string
@@ -49,13 +50,14 @@ type Options struct {
 	// Endless is set if what was published is not kept, for a process that runs for long.
 	Endless bool
 
-	// Wrote, Planned and Scanned are called with each summary of the functions, and Finished
-	// with each scan that is finished. A pipeline without scans needs the first alone;
-	// Planned may be nil.
+	// Wrote, Planned, Scanned and Visited are called with each summary of the functions, and
+	// Finished with each scan that is finished. Scanned and Finished are for a pipeline with
+	// scans; the others may be nil.
 	Wrote    func(context.Context, write.Summary)
 	Planned  func(context.Context, scanplanner.Summary)
 	Scanned  func(worker int, s scanworker.Summary)
 	Finished func(task.ScanDone)
+	Visited  func(context.Context, changes.Visit)
 }
 
 // Deployment is a pipeline that runs in this process. It must be closed. Deploy and Close
@@ -66,8 +68,9 @@ type Deployment struct {
 	Emulator *emulator.Emulator
 	Cloud    *localcloud.Cloud
 	Client   *pubsub.Client // of Cloud
-	ledger   *ledger.Ledger // nil until a file has scans
+	ledger   *ledger.Ledger // nil until a file has scans or change streams
 
+	mu       sync.Mutex                          // guards services against ServiceURL
 	services map[string]*service                 // by the service's id
 	pushes   map[string]*localcloud.Subscription // by the subscription's id
 	made     map[string]bool                     // what once has made
@@ -97,7 +100,10 @@ func Start(ctx context.Context, loaded *lint.Loaded, o Options) (_ *Deployment, 
 func (d *Deployment) Push(id string) *localcloud.Subscription { return d.pushes[id] }
 
 // ServiceURL returns the URL of the service of this id. It is empty if the pipeline has none.
+// It may be called while Deploy is at work.
 func (d *Deployment) ServiceURL(id string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if s := d.services[id]; s != nil {
 		return s.url
 	}

@@ -38,14 +38,14 @@ func (d *Deployment) createTables(ctx context.Context, p *pipeline.Pipeline) err
 		}
 		request := &adminpb.CreateTableRequest{
 			Parent: "projects/" + t.Project + "/instances/" + t.Instance, TableId: t.ID,
-			Table: &adminpb.Table{ColumnFamilies: s.Declared()},
+			Table: &adminpb.Table{ColumnFamilies: s.Declared(), ChangeStreamConfig: streamOf(p, t)},
 		}
 		for _, key := range d.Tablets[t.ID] {
 			request.InitialSplits = append(request.InitialSplits, &adminpb.CreateTableRequest_Split{Key: []byte(key)})
 		}
 		_, err = admin.CreateTable(ctx, request)
 		if status.Code(err) == codes.AlreadyExists {
-			err = alterTable(ctx, admin, ref.String(), s.Declared())
+			err = alterTable(ctx, admin, ref.String(), s.Declared(), streamOf(p, t))
 		}
 		if err != nil {
 			return fmt.Errorf("creating table %s: %w", t.Name, err)
@@ -82,13 +82,18 @@ func createProfiles(ctx context.Context, admin adminpb.BigtableInstanceAdminClie
 			return err
 		}
 	}
+	for _, c := range p.Changes {
+		if err := create(c.Table, c.AppProfile); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// alterTable gives a table the declared families that it lacks, and those it has their
-// declared garbage collection. A family's aggregate type stays as it was made, and
+// alterTable gives a table the declared families that it lacks, those it has their declared
+// garbage collection, and a change stream if it lacks one that is wanted. A family's aggregate type stays as it was made, and
 // families that are no longer declared keep their data.
-func alterTable(ctx context.Context, admin adminpb.BigtableTableAdminClient, name string, declared map[string]*adminpb.ColumnFamily) error {
+func alterTable(ctx context.Context, admin adminpb.BigtableTableAdminClient, name string, declared map[string]*adminpb.ColumnFamily, stream *adminpb.ChangeStreamConfig) error {
 	table, err := admin.GetTable(ctx, &adminpb.GetTableRequest{Name: name, View: adminpb.Table_SCHEMA_VIEW})
 	if err != nil {
 		return err
@@ -104,6 +109,11 @@ func alterTable(ctx context.Context, admin adminpb.BigtableTableAdminClient, nam
 		}
 		req.Modifications = append(req.Modifications, m)
 	}
-	_, err = admin.ModifyColumnFamilies(ctx, req)
+	if _, err = admin.ModifyColumnFamilies(ctx, req); err != nil || stream == nil || table.ChangeStreamConfig != nil {
+		return err
+	}
+	_, err = admin.UpdateTable(ctx, &adminpb.UpdateTableRequest{
+		Table: &adminpb.Table{Name: name, ChangeStreamConfig: stream}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"change_stream_config"}},
+	})
 	return err
 }

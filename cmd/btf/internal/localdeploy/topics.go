@@ -34,7 +34,9 @@ func (d *Deployment) startService(ctx context.Context, id string) error {
 	var serving sync.WaitGroup
 	var served error
 	serving.Go(func() { served = server.Serve(listener) })
+	d.mu.Lock()
 	d.services[id] = s
+	d.mu.Unlock()
 	d.onClose(s.versions.close)
 	d.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
@@ -62,19 +64,27 @@ func (d *Deployment) once(what string, create func() error) error {
 	return err
 }
 
-// createTopics makes the topics that the file needs and that are not there: its own,
-// and those that its scans send to, each of these with a subscription to pull from.
+// createTopics makes the topics that the file needs and that are not there: its own, and
+// those that its scans and change streams send to, each of these with a subscription to pull
+// from.
 func (d *Deployment) createTopics(ctx context.Context, loaded *lint.Loaded) error {
 	for _, id := range loaded.Report.Resources.Topics {
 		if err := d.createTopic(ctx, TopicName(id)); err != nil {
 			return err
 		}
 	}
+	var sinks []pipeline.Sink
 	for _, s := range loaded.Pipeline.Scans {
-		if s.To.PubSub == nil {
+		sinks = append(sinks, s.To)
+	}
+	for _, c := range loaded.Pipeline.Changes {
+		sinks = append(sinks, c.To)
+	}
+	for _, to := range sinks {
+		if to.PubSub == nil {
 			continue
 		}
-		topic := TopicName(s.To.PubSub.Topic)
+		topic := TopicName(to.PubSub.Topic)
 		if err := d.createTopic(ctx, topic); err != nil {
 			return err
 		}
