@@ -3,27 +3,14 @@ package ledger
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"time"
 )
 
-// Run is how a command runs a scan that it has begun: what it needs to go on with the
-// same output.
+// Run is a command that reads a scan in its own process.
 type Run struct {
-	// To is where the records go: an absolute path, - for stdout, or empty for the
-	// scan's own sink.
-	To string `json:"to,omitempty"`
-	// IDs: each line has its record's id.
-	IDs bool `json:"ids,omitempty"`
-	// Overwrite: what the file held before is not the scan's, and goes before the first
-	// record comes.
-	Overwrite bool `json:"overwrite,omitempty"`
-	// Workers is how many splits are read at a time.
-	Workers int `json:"workers,omitempty"`
-	// Before is how many records of the scan were acknowledged before this output was
-	// begun, and are not in it.
-	Before int64 `json:"before,omitempty"`
+	// Settings is how it reads the scan, for those who go on with it: the command's own JSON.
+	Settings json.RawMessage `json:"settings,omitempty"`
 	// Holder is the process that runs the scan, as it is named in leases; empty: it has
 	// ended. One that was killed is named still.
 	Holder string `json:"holder,omitempty"`
@@ -31,24 +18,24 @@ type Run struct {
 	Ended string `json:"ended,omitempty"`
 }
 
-// ErrRunElsewhere: since the run was looked at, another process has begun one with
-// another output.
-var ErrRunElsewhere = errors.New("another process has just begun to write it elsewhere")
-
 // BeginRun is Begin by a command that is to read the scan in its own process, as r says.
 // Of a scan that a command has begun, r replaces what is known of its run, and
-// definition, unless empty, that of its plan. seen is the run that r was decided from,
-// nil where there was none: ErrRunElsewhere says that it was decided from the past. A
-// finished scan stays as it is, and so does one that no command has begun.
-func (l *Ledger) BeginRun(ctx context.Context, id, name string, request json.RawMessage, seen *Run, r Run, definition map[string]string) (*Scan, error) {
+// definition, unless empty, that of its plan. Before that allowed, if it is not nil, is asked
+// with the run that is replaced, perhaps more than once; its error is returned. A finished
+// scan stays as it is, and so does one that no command has begun.
+func (l *Ledger) BeginRun(ctx context.Context, id, name string, request json.RawMessage, r Run, definition map[string]string,
+	allowed func(replaced Run) error) (*Scan, error) {
 	return l.editScan(ctx, id, "beginning", func(s *Scan, now time.Time) (*Scan, error) {
 		switch {
 		case s == nil:
 			return &Scan{ID: id, Name: name, Request: request, State: ScanPlanning, Run: &r, CreatedAt: now}, nil
 		case s.Finished() || s.Run == nil:
 			return s, errSettled
-		case s.Run.To != r.To && s.Run.Holder != "" && s.Run.Holder != r.Holder && (seen == nil || s.Run.Holder != seen.Holder):
-			return nil, ErrRunElsewhere
+		}
+		if allowed != nil {
+			if err := allowed(*s.Run); err != nil {
+				return nil, err
+			}
 		}
 		s.Run = &r
 		if s.Attempt != "" && len(definition) > 0 {

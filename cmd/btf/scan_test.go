@@ -439,9 +439,7 @@ func (s *scanTable) interrupted(out string) (string, *ledger.Ledger) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := l.BeginRun(s.t.Context(), m[1], "ids", nil, nil, ledger.Run{To: out, Workers: 1}, nil); err != nil {
-		s.t.Fatal(err)
-	}
+	s.ran(l, m[1], ran{To: out, Workers: 1}, "")
 	return m[1], l
 }
 

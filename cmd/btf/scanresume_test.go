@@ -51,10 +51,21 @@ func (s *scanTable) read(path string) string {
 	return string(b)
 }
 
-// begins the run of a scan anew, as a process does.
-func (s *scanTable) ran(l *ledger.Ledger, id string, r ledger.Run) {
+// ran is how a process has run a scan.
+type ran struct {
+	To      string `json:"to,omitempty"`
+	IDs     bool   `json:"ids,omitempty"`
+	Workers int    `json:"workers,omitempty"`
+}
+
+// ran begins the run of a scan anew, as a process does.
+func (s *scanTable) ran(l *ledger.Ledger, id string, r ran, holder string) {
 	s.t.Helper()
-	if _, err := l.BeginRun(s.t.Context(), id, "ids", nil, nil, r, nil); err != nil {
+	text, err := json.Marshal(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := l.BeginRun(s.t.Context(), id, "ids", nil, ledger.Run{Settings: text, Holder: holder}, nil, nil); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -111,7 +122,7 @@ func TestResumingNeedsOnlyTheID(t *testing.T) {
 	s := newScanTable(t, 400)
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
-	s.ran(l, id, ledger.Run{To: out, IDs: true, Workers: 2, Holder: name})
+	s.ran(l, id, ran{To: out, IDs: true, Workers: 2}, name)
 	s.lease(l, id, name)
 	if got := s.status(); !strings.Contains(got, "(ids): stopped") || !strings.Contains(got, "to go on: "+scanrun.Resumption(s.file, "ids", id)+"\n") {
 		t.Errorf("status %s", got)
@@ -123,8 +134,13 @@ func TestResumingNeedsOnlyTheID(t *testing.T) {
 	if n := strings.Count(text, `{"recordId":`); strings.Count(text, "\n") != 400 || n == 0 || n == 400 {
 		t.Errorf("%d lines, %d with ids, want 400 in one file, with ids from where it went on", strings.Count(text, "\n"), n)
 	}
-	if scan, err := l.Scan(t.Context(), id); err != nil || scan.Run.Workers != 4 || scan.Run.To != out {
-		t.Errorf("%+v, %v", scan.Run, err)
+	scan, err := l.Scan(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got ran
+	if err := json.Unmarshal(scan.Run.Settings, &got); err != nil || got.Workers != 4 || got.To != out {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -134,7 +150,7 @@ func TestTwoFormatsOfLinesAreNotMixed(t *testing.T) {
 	id, l := s.interrupted(out)
 	s.refused(l, out, scanrun.Request{Resume: id, IDs: true}, "the lines of "+out+" have no ids: leave out --ids")
 	s.refused(l, out, scanrun.Request{Resume: id, To: out, IDs: true}, "have no ids: leave out --ids")
-	s.ran(l, id, ledger.Run{To: out, IDs: true})
+	s.ran(l, id, ran{To: out, IDs: true}, "")
 	s.refused(l, out, scanrun.Request{Resume: id, IDsGiven: true}, "the lines of "+out+" have ids: leave out --ids=false")
 	other := filepath.Join(s.dir, "other.ndjson")
 	if stderr, err := s.scan(t.Context(), scanrun.Request{Resume: id, To: other, IDsGiven: true}); err != nil || strings.Contains(s.read(other), "recordId") {
@@ -340,18 +356,18 @@ func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
 	for by, want := range map[string]string{"": "stopped", process.Self(): "running", "elsewhere/12": "running"} {
-		s.ran(l, id, ledger.Run{To: out, Holder: by})
+		s.ran(l, id, ran{To: out}, by)
 		if got := s.status(); !strings.Contains(got, "(ids): "+want+", ") || strings.Contains(got, "to go on") != (want == "stopped") {
 			t.Errorf("run by %q: %s, want %s", by, got, want)
 		}
 	}
 	var later bytes.Buffer // elsewhere has told of nothing since
 	then := func() time.Time { return time.Now().Add(ledger.LeaseTime) }
-	s.ran(l, id, ledger.Run{To: out, Holder: "elsewhere/12"})
+	s.ran(l, id, ran{To: out}, "elsewhere/12")
 	if err := s.tellStatus(&later, io.Discard, then); err != nil || !strings.Contains(later.String(), "(ids): stopped, ") {
 		t.Errorf("%v\n%s", err, later.String())
 	}
-	s.ran(l, id, ledger.Run{To: out})
+	s.ran(l, id, ran{To: out}, "")
 	s.lease(l, id, "elsewhere/12")
 	if got := s.status(); !strings.Contains(got, "(ids): running, ") {
 		t.Errorf("with a lease: %s", got)
@@ -369,11 +385,11 @@ func TestAScanThatAnotherProcessWaitsForIsNotSplitOverTwoOutputs(t *testing.T) {
 	s := newScanTable(t, 400)
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
-	s.ran(l, id, ledger.Run{To: out, Holder: process.Of(os.Getppid())})
+	s.ran(l, id, ran{To: out}, process.Of(os.Getppid()))
 	for _, to := range []string{filepath.Join(s.dir, "other.ndjson"), "-"} {
 		s.refused(l, out, scanrun.Request{Resume: id, To: to}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
 	}
-	s.ran(l, id, ledger.Run{To: "-", Holder: process.Of(os.Getppid())})
+	s.ran(l, id, ran{To: "-"}, process.Of(os.Getppid()))
 	s.refused(l, out, scanrun.Request{Resume: id}, fmt.Sprintf("/%d goes on with it", os.Getppid()))
 }
 

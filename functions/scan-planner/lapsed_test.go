@@ -18,7 +18,7 @@ func TestASplitWhoseTaskHasExpiredFails(t *testing.T) {
 		p.ask("old", `{"scan": "all"}`)
 		p.ask("local", `{"scan": "all"}`)
 		local := p.scan("local")
-		if _, err := p.ledger().BeginRun(t.Context(), "command", "all", nil, nil, ledger.Run{To: "-"}, nil); err != nil {
+		if _, err := p.ledger().BeginRun(t.Context(), "command", "all", nil, ledger.Run{Holder: "a"}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.ledger().Plan(t.Context(), "command", ledger.Draft{Splits: [][]rowrange.Range{{{}}}}); err != nil {

@@ -2,6 +2,7 @@ package scanrun
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
 )
 
 // recorded is a scan of one split in the ledger of a file, which another process has begun.
@@ -25,7 +27,7 @@ type recorded struct {
 	dir     string
 }
 
-func newRecorded(t *testing.T, run ledger.Run) *recorded {
+func newRecorded(t *testing.T, s settings) *recorded {
 	t.Helper()
 	r := &recorded{t: t, dir: t.TempDir()}
 	r.request = Request{File: filepath.Join(r.dir, "p.yaml"), Name: "ids", Resume: "ids-1"}
@@ -50,7 +52,11 @@ scans: {ids: {table: orders, emit: {id: rowKey}, to: {log: {}}}}
 	}
 	t.Cleanup(func() { closer() })
 	r.ledger = l
-	if _, err := l.BeginRun(t.Context(), "ids-1", "ids", nil, nil, run, nil); err != nil {
+	run, err := s.run("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.BeginRun(t.Context(), "ids-1", "ids", nil, run, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	plan := ledger.Draft{Splits: [][]rowrange.Range{{{}}}, Table: target.scan.Table.Ref().String(), Definition: scanjob.Definition(target.scan)}
@@ -78,7 +84,7 @@ func (r *recorded) finish(rows int64) {
 
 func TestWhatIsRememberedOfARunIsTakenWhereNoFlagSaysOtherwise(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.ndjson")
-	s := newRecorded(t, ledger.Run{To: out, IDs: true, Workers: 7})
+	s := newRecorded(t, settings{To: out, IDs: true, Workers: 7})
 	for _, c := range []struct{ given, want Request }{
 		{Request{}, Request{To: out, IDs: true, Workers: 7}},
 		{Request{Workers: 2, IDs: true}, Request{To: out, IDs: true, Workers: 2}},
@@ -98,7 +104,7 @@ func TestWhatIsRememberedOfARunIsTakenWhereNoFlagSaysOtherwise(t *testing.T) {
 }
 
 func TestStoppingAFinishedScanDoesNotSayHowToGoOn(t *testing.T) {
-	s := newRecorded(t, ledger.Run{})
+	s := newRecorded(t, settings{})
 	s.finish(4)
 	c := job{decision: &decision{id: "ids-1"}, output: &output{}, ledger: s.ledger}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -117,7 +123,7 @@ func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
 	if err := os.WriteFile(out, []byte("old\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newRecorded(t, ledger.Run{To: out, Overwrite: true})
+	s := newRecorded(t, settings{To: out, Overwrite: true})
 	target, d, err := prepare(t.Context(), s.console, s.request)
 	if err != nil {
 		t.Fatal(err)
@@ -137,5 +143,54 @@ func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
 	}
 	if got, err := os.ReadFile(out); err != nil || string(got) != lines {
 		t.Errorf("the output holds %q, %v", got, err)
+	}
+}
+
+// Two that have looked at the same moment must not write the scan to two places.
+func TestOfTwoRunsDecidedFromTheSameOneBegins(t *testing.T) {
+	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
+	begin := func(s settings, holder string) error {
+		run, err := s.run(holder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.BeginRun(t.Context(), "s", "archive", nil, run, nil, s.begins(holder, "dead"))
+		return err
+	}
+	holder := func() string {
+		scan, err := l.Scan(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return scan.Run.Holder
+	}
+	if err := begin(settings{To: "/out"}, "dead"); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(settings{To: "/new"}, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(settings{To: "/other"}, "b"); !errors.Is(err, errElsewhere) || holder() != "a" {
+		t.Errorf("%v, run by %s: want the first to keep it", err, holder())
+	}
+	if err := begin(settings{To: "/new", Workers: 2}, "a"); err != nil { // the reply was lost
+		t.Errorf("again: %v", err)
+	}
+	if err := begin(settings{To: "/new"}, "b"); err != nil { // it waits for the same output
+		t.Errorf("to the same output: %v", err)
+	}
+}
+
+// What a later version keeps may not be what this one reads: a wrong output would be worse than none.
+func TestASettingThatCannotBeReadIsNotGuessed(t *testing.T) {
+	s := newRecorded(t, settings{})
+	if _, err := s.ledger.BeginRun(t.Context(), "ids-1", "ids", nil, ledger.Run{Settings: []byte(`{"to": 7}`)}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := prepare(t.Context(), s.console, s.request); err == nil || !strings.Contains(err.Error(), `resuming "ids-1": reading how the scan was run before: `) {
+		t.Errorf("resumed: %v", err)
+	}
+	if err := Cancel(t.Context(), s.console, s.request.File, "ids", "ids-1"); err != nil {
+		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -24,10 +24,11 @@ import (
 // known is what the ledger has of a scan.
 type known struct {
 	*ledger.Scan
-	splits  int             // that are kept
-	records int64           // that are committed
-	live    []*ledger.Split // that others hold, who are not known to have died
-	runner  string          // another process that runs the scan, and is known to; empty: none
+	settings *settings       // how it was run before; nil: deployed functions have begun it
+	splits   int             // that are kept
+	records  int64           // that are committed
+	live     []*ledger.Split // that others hold, who are not known to have died
+	runner   string          // another process that runs the scan, and is known to; empty: none
 }
 
 // lookUp reads the scan of an id, in a ledger that must be there. name is the scan's in the file.
@@ -71,9 +72,20 @@ func (k *known) read(ctx context.Context, l *ledger.Ledger, id string) (err erro
 	})
 }
 
+// readSettings reads how the scan was run before.
+func (k *known) readSettings() (err error) {
+	if k.Run != nil {
+		k.settings, err = settingsOf(k.Run)
+	}
+	return err
+}
+
 // resume decides how a scan that the ledger knows goes on. The error is errFinished if it is done,
 // with its records where they are asked for.
 func resume(t *target, k *known, r Request) (*decision, error) {
+	if err := k.readSettings(); err != nil {
+		return nil, fmt.Errorf("resuming %q: %w", k.ID, err)
+	}
 	switch k.State {
 	case ledger.ScanDone:
 		return nil, checkDone(k, r.To)
@@ -111,7 +123,7 @@ func optionsOf(scan *ledger.Scan) task.Options {
 // are. What no flag says stays as it was.
 func chooseOutput(k *known, r Request) (*decision, error) {
 	d := &decision{id: k.ID, seen: k, to: r.To, ids: r.IDs, overwrite: r.Overwrite, workers: r.Workers}
-	run := k.Run
+	run := k.settings
 	if run == nil { // deployed functions have begun it
 		d.fresh = isPath(d.to) && !holdsData(d.to)
 		if d.to != "" {
@@ -157,14 +169,14 @@ func (d *decision) checkOther() error {
 		return err
 	}
 	d.fresh = !isPath(d.to) || !holdsData(d.to)
-	if old := d.seen.Run.To; !d.fresh && (old == "" || isPath(old) && !isGone(old)) {
+	if old := d.seen.settings.To; !d.fresh && (old == "" || isPath(old) && !isGone(old)) {
 		return fmt.Errorf("%s holds data, and the scan's records go to %s: without --to it goes on there, with --to in a new file", d.to, describeOutput(old))
 	}
 	return nil
 }
 
 // chooseIDs takes what the lines of the output are, unless a flag says it.
-func (d *decision) chooseIDs(run *ledger.Run, given bool) error {
+func (d *decision) chooseIDs(run *settings, given bool) error {
 	switch {
 	case !d.ids && !given:
 		d.ids = run.IDs && d.to != ""
@@ -218,24 +230,24 @@ var errFinished = errors.New("the scan is done already")
 // are asked for.
 func checkDone(k *known, to string) error {
 	elsewhere := false
-	if k.Run != nil {
+	if k.settings != nil {
 		if to == "" {
-			to = k.Run.To
+			to = k.settings.To
 		}
-		elsewhere = !sameOutput(to, k.Run.To) && !(isPath(k.Run.To) && isGone(k.Run.To))
+		elsewhere = !sameOutput(to, k.settings.To) && !(isPath(k.settings.To) && isGone(k.settings.To))
 	}
 	why := ""
 	switch {
 	case isPath(to) && isGone(to):
 		why = fmt.Sprintf("%s is not there", to)
 	case elsewhere:
-		why = fmt.Sprintf("its records went to %s", describeOutput(k.Run.To))
-	case isPath(to) && k.Run != nil && isRegular(to):
+		why = fmt.Sprintf("its records went to %s", describeOutput(k.settings.To))
+	case isPath(to) && k.settings != nil && isRegular(to):
 		lines, err := linefile.WholeLines(to)
 		if err != nil {
 			return err
 		}
-		if missing := k.Records - k.Run.Before - lines; missing > 0 {
+		if missing := k.Records - k.settings.Before - lines; missing > 0 {
 			why = fmt.Sprintf("%s lacks %s of it", to, Records(missing))
 		}
 	}

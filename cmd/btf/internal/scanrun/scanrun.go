@@ -161,16 +161,20 @@ func (j *job) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	run := ledger.Run{IDs: j.ids, Overwrite: j.overwrite, Workers: j.workers, Before: j.before, Holder: process.Self()}
-	if run.To, err = absolute(j.to); err != nil {
+	kept := settings{IDs: j.ids, Overwrite: j.overwrite, Workers: j.workers, Before: j.before}
+	if kept.To, err = absolute(j.to); err != nil {
 		return err
 	}
-	var seen *ledger.Run
-	if j.seen != nil {
-		seen = j.seen.Run
+	run, err := kept.run(process.Self())
+	if err != nil {
+		return err
+	}
+	seen := ""
+	if j.seen != nil && j.seen.Run != nil {
+		seen = j.seen.Run.Holder
 	}
 	return j.await(ctx, j.pipeline, func(ctx context.Context) error {
-		_, err := j.ledger.BeginRun(ctx, j.id, j.scan.Name, request, seen, run, j.definition)
+		_, err := j.ledger.BeginRun(ctx, j.id, j.scan.Name, request, run, j.definition, kept.begins(run.Holder, seen))
 		return err
 	})
 }
