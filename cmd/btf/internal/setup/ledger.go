@@ -2,11 +2,14 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
+
+	"google.golang.org/api/option"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
@@ -25,9 +28,10 @@ func LedgerPlace(env assemble.Env, p *pipeline.Pipeline) ledger.Location {
 }
 
 // OpenLedger opens the ledger, which it makes where there is none: also its directory,
-// where that is the default one. The caller closes it.
-func OpenLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline) (*ledger.Ledger, func() error, error) {
-	return withLedger(ctx, env, p, func(path string) (ledger.Store, error) {
+// where that is the default one. In Firestore it is reached with the credentials of the pipeline
+// file. google are further options of the client of Firestore. The caller closes the ledger.
+func OpenLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline, google ...option.ClientOption) (*ledger.Ledger, func() error, error) {
+	return withLedger(ctx, env, p, google, func(path string) (ledger.Store, error) {
 		if env.Ledger == (ledger.Location{}) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				return nil, fmt.Errorf("creating the ledger's directory: %w; %s=file:PATH names another place for it", err, assemble.LedgerVariable)
@@ -43,11 +47,11 @@ func OpenLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline) (*l
 
 // ReadLedger opens the ledger to look at it. Where there is none the error is
 // fs.ErrNotExist, and there is none afterwards.
-func ReadLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline) (*ledger.Ledger, func() error, error) {
-	return withLedger(ctx, env, p, func(path string) (ledger.Store, error) { return file.OpenToRead(ctx, path) })
+func ReadLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline, google ...option.ClientOption) (*ledger.Ledger, func() error, error) {
+	return withLedger(ctx, env, p, google, func(path string) (ledger.Store, error) { return file.OpenToRead(ctx, path) })
 }
 
-func withLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline, openFile func(path string) (ledger.Store, error)) (
+func withLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline, google []option.ClientOption, openFile func(path string) (ledger.Store, error)) (
 	*ledger.Ledger, func() error, error,
 ) {
 	location := LedgerPlace(env, p)
@@ -58,11 +62,19 @@ func withLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline, ope
 		}
 		return ledger.New(store, p.Name, ledger.Options{}), func() error { return nil }, nil
 	}
-	l, closer, err := assemble.OpenLedger(ctx, location, p.Name, ledger.Options{})
+	env.BigtableEmulator = "" // it is not reached, and would refuse the file's credentials
+	services, err := assemble.NewServices(assemble.ServicesConfig{Env: env, Pipeline: p, UserAgent: "btf", Google: google})
 	if err != nil {
-		return nil, nil, Unconnected(err, assemble.FirestoreEmulatorVariable)
+		return nil, nil, err
 	}
-	return l, closer, nil
+	l, err := services.Ledger(ctx)
+	if err != nil {
+		if p.CredentialsFile == "" {
+			err = Unconnected(err, assemble.FirestoreEmulatorVariable)
+		}
+		return nil, nil, errors.Join(err, services.Close())
+	}
+	return l, services.Close, nil
 }
 
 // forLedgers is for a first call to a ledger, which takes milliseconds where it is there.
