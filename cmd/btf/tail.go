@@ -133,7 +133,7 @@ func (t *tailing) times(now time.Time) (from, to time.Time, err error) {
 
 // show prints a change.
 func (t *tailing) show(out io.Writer, r *changestream.Record) error {
-	body, err := t.emit.Body(r)
+	body, _, err := t.emit.Body(r)
 	if err != nil {
 		t.notice(fmt.Sprintf("a change of row %s at %s is not shown: %s", r.RowKey, r.CommitTime.UTC().Format(time.RFC3339Nano), err))
 		return nil

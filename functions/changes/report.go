@@ -29,7 +29,7 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Visit) 
 		}
 		attrs := []slog.Attr{
 			slog.String("outcome", string(v.Outcome)), slog.String("stream", v.Stream), slog.String("partition", v.Incarnation),
-			slog.Int64("changes", v.Rows), slog.Int64("records", v.Records), slog.Int64("dropped", v.Dropped),
+			slog.Int64("changes", v.Rows), slog.Int64("records", v.Records), slog.Int64("dropped", v.Dropped), slog.Int64("skipped", v.Skipped),
 			slog.Int("successors", v.Successors), slog.Int64("durationMs", v.Duration.Milliseconds()),
 		}
 		if !v.LowWatermark.IsZero() {
@@ -42,9 +42,26 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Visit) 
 	}
 }
 
-// Metrics are the OpenTelemetry instruments of the function. It is safe for concurrent use.
+// LogTick returns a Config.Ticked that tells of each tick in one line.
+func LogTick(logger *slog.Logger, pipelineName string) func(context.Context, Reconciliation) {
+	logger = logger.With("function", "changes", "pipeline", pipelineName)
+	return func(ctx context.Context, t Reconciliation) {
+		level := slog.LevelInfo
+		if t.Missing > 0 || t.Tokenless > 0 {
+			level = slog.LevelWarn
+		}
+		logger.LogAttrs(ctx, level, "tick of a change stream", slog.String("stream", t.Stream),
+			slog.Int("service", t.Service), slog.Int("partitions", t.Partitions), slog.Int("due", t.Due), slog.Int("pending", t.Pending),
+			slog.Int("missing", t.Missing), slog.Int("opened", t.Opened), slog.Int("tokenless", t.Tokenless),
+			slog.Int64("lagMs", t.Lag.Milliseconds()), slog.Int64("dueLagMs", t.DueLag.Milliseconds()), slog.Int64("unheldLagMs", t.UnheldLag.Milliseconds()))
+	}
+}
+
+// Metrics are the OpenTelemetry instruments of visits. It is safe for concurrent use.
 type Metrics struct {
 	changes, records, dropped, visits, closed, failed metric.Int64Counter
+	opens, heartbeats, user, garbage                  metric.Int64Counter
+	filtered, skipped, split, merged                  metric.Int64Counter
 }
 
 // NewMetrics makes the instruments.
@@ -57,6 +74,15 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 		visits:  made.Counter("btf.changes.visits", "{visit}", "Leases taken of partitions."),
 		closed:  made.Counter("btf.changes.partitions.closed", "{partition}", "Partitions that were replaced by successors."),
 		failed:  made.Counter("btf.changes.visits.failed", "{visit}", "Visits that went wrong."),
+
+		opens:      made.Counter("btf.changes.streams.opened", "{stream}", "Streams that the service was asked for."),
+		heartbeats: made.Counter("btf.changes.heartbeats.read", "{heartbeat}", "Heartbeats that the service has sent."),
+		user:       made.Counter("btf.changes.user.read", "{change}", "Changes by applications that the service has sent, repeats included."),
+		garbage:    made.Counter("btf.changes.garbage.read", "{change}", "Changes by garbage collection that the service has sent, repeats included."),
+		filtered:   made.Counter("btf.changes.entries.filtered", "{entry}", "Entries that the filter has left out."),
+		skipped:    made.Counter("btf.changes.skipped", "{change}", "Changes of which the filter has left nothing."),
+		split:      made.Counter("btf.changes.partitions.split", "{partition}", "Partitions that closed into several."),
+		merged:     made.Counter("btf.changes.partitions.merged", "{partition}", "Partitions that closed into one, merged with others or moved."),
 	}
 	return m, made.Err("changes")
 }
@@ -68,8 +94,20 @@ func (m *Metrics) Report(ctx context.Context, v Visit) {
 	add(m.changes, v.Rows)
 	add(m.records, v.Records)
 	add(m.dropped, v.Dropped)
+	add(m.opens, v.Opens)
+	add(m.heartbeats, v.Heartbeats)
+	add(m.user, v.User)
+	add(m.garbage, v.Garbage)
+	add(m.filtered, v.Filtered)
+	add(m.skipped, v.Skipped)
 	if v.Fence > 0 {
 		add(m.visits, 1)
+	}
+	switch {
+	case v.Targets > 1:
+		add(m.split, 1)
+	case v.Targets == 1:
+		add(m.merged, 1)
 	}
 	switch v.Outcome {
 	case OutcomeClosed:
@@ -77,4 +115,44 @@ func (m *Metrics) Report(ctx context.Context, v Visit) {
 	case OutcomeFailed:
 		add(m.failed, 1)
 	}
+}
+
+// TickMetrics are the OpenTelemetry instruments of ticks. It is safe for concurrent use.
+type TickMetrics struct {
+	opened, tokenless                          metric.Int64Counter
+	service, partitions, due, pending, missing metric.Int64Gauge
+	lag, dueLag, unheldLag                     metric.Int64Gauge
+}
+
+// NewTickMetrics makes the instruments.
+func NewTickMetrics(meter metric.Meter) (*TickMetrics, error) {
+	made := telemetry.Instruments{Meter: meter}
+	m := &TickMetrics{
+		opened:     made.Counter("btf.changes.partitions.opened", "{partition}", "Partitions that ticks opened, those of the first tick included."),
+		tokenless:  made.Counter("btf.changes.partitions.tokenless", "{partition}", "Partitions that ticks opened an hour before their place, which was lost."),
+		service:    made.Gauge("btf.changes.partitions.service", "{partition}", "Partitions that the service has."),
+		partitions: made.Gauge("btf.changes.partitions.held", "{partition}", "Partitions that the ledger has."),
+		due:        made.Gauge("btf.changes.partitions.due", "{partition}", "Partitions that a tick has published tasks for."),
+		pending:    made.Gauge("btf.changes.partitions.pending", "{partition}", "Merged partitions that wait for the close of a source."),
+		missing:    made.Gauge("btf.changes.ranges.missing", "{range}", "Ranges of keys that nobody holds."),
+		lag:        made.Gauge("btf.changes.lag", "ms", "Age of the oldest low watermark of the stream."),
+		dueLag:     made.Gauge("btf.changes.lag.due", "ms", "Age of the oldest low watermark of the partitions that are due."),
+		unheldLag:  made.Gauge("btf.changes.lag.unheld", "ms", "Age of the oldest low watermark of pending partitions and missing ranges."),
+	}
+	return m, made.Err("changes")
+}
+
+// Report records what a tick has found.
+func (m *TickMetrics) Report(ctx context.Context, t Reconciliation) {
+	stream := metric.WithAttributeSet(attribute.NewSet(attribute.String("stream", t.Stream)))
+	telemetry.Add(ctx, m.opened, int64(t.Opened), stream)
+	telemetry.Add(ctx, m.tokenless, int64(t.Tokenless), stream)
+	m.service.Record(ctx, int64(t.Service), stream)
+	m.partitions.Record(ctx, int64(t.Partitions), stream)
+	m.due.Record(ctx, int64(t.Due), stream)
+	m.pending.Record(ctx, int64(t.Pending), stream)
+	m.missing.Record(ctx, int64(t.Missing), stream)
+	m.lag.Record(ctx, t.Lag.Milliseconds(), stream)
+	m.dueLag.Record(ctx, t.DueLag.Milliseconds(), stream)
+	m.unheldLag.Record(ctx, t.UnheldLag.Milliseconds(), stream)
 }

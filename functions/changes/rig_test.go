@@ -64,6 +64,7 @@ type rig struct {
 	tasks   [][]byte
 	letters []deadletter.Letter
 	visits  []changes.Visit
+	ticks   []changes.Reconciliation
 }
 
 // Send implements relay.Sink.
@@ -142,6 +143,11 @@ func newRig(t *testing.T, options string, splits ...string) *rig {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.visits = append(r.visits, v)
+		},
+		Ticked: func(_ context.Context, t changes.Reconciliation) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.ticks = append(r.ticks, t)
 		},
 	}
 	return r

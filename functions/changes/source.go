@@ -38,6 +38,7 @@ type source struct {
 	// nothing after it may be sent before it.
 	refuse func(*changestream.Record) error
 
+	seen    seen
 	changes int64                                            // yielded
 	beats   int                                              // heartbeats in a row
 	closed  *bigtablepb.ReadChangeStreamResponse_CloseStream // nil: the stream goes on
@@ -49,6 +50,7 @@ const idleBeats = 2
 // Read implements relay.Source.
 func (s *source) Read(ctx context.Context, yield func(unit) bool) (err error) {
 	s.closed, err = s.Reader.Read(ctx, func(item changestream.Item) (more bool, err error) {
+		s.seen.note(item)
 		if item.Heartbeat != nil {
 			s.beats++
 			return yield(unit{at: item.Heartbeat.Position}) && !s.idle(), nil

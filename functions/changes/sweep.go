@@ -82,7 +82,7 @@ func (f *function) quiet(ctx context.Context, s *stream, p *ledger.Partition, v 
 	if err != nil || keeps > 0 && changestream.Expired(p.LowWatermark, p.Now(), keeps) {
 		return false, nil
 	}
-	at, err := f.sweep(ctx, s, p)
+	at, err := f.sweep(ctx, s, p, v)
 	if err != nil || at == nil {
 		return false, nil
 	}
@@ -101,7 +101,7 @@ func (f *function) quiet(ctx context.Context, s *stream, p *ledger.Partition, v 
 
 // sweep returns the position up to which a partition has no changes, nil if it has some or
 // is closed.
-func (f *function) sweep(ctx context.Context, s *stream, p *ledger.Partition) (*changestream.Position, error) {
+func (f *function) sweep(ctx context.Context, s *stream, p *ledger.Partition, v *Visit) (*changestream.Position, error) {
 	conn, err := f.cfg.Conn(ctx, s.change)
 	if err != nil {
 		return nil, err
@@ -109,16 +109,17 @@ func (f *function) sweep(ctx context.Context, s *stream, p *ledger.Partition) (*
 	began := p.Now()
 	r := changeread.Reader{Table: s.table, Conn: conn, Opening: p.Opening, End: s.change.End, Heartbeat: f.cfg.Heartbeat, MaxBytes: s.change.MaxRecordBytes}
 	var at *changestream.Position
-	beats := 0
+	var came seen
 	closed, err := r.Read(ctx, func(item changestream.Item) (bool, error) {
+		came.note(item)
 		if item.Heartbeat == nil {
 			at = nil
 			return false, nil
 		}
-		beats++
 		at = &item.Heartbeat.Position
-		return at.LowWatermark.Before(began) && beats < sweepBeats, nil
+		return at.LowWatermark.Before(began) && came.heartbeats < sweepBeats, nil
 	})
+	v.add(&came, r.Opens)
 	if closed != nil {
 		at = nil
 	}

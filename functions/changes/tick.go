@@ -34,7 +34,7 @@ func (f *function) tick(ctx context.Context, s *stream) error {
 	if err != nil {
 		return err
 	}
-	due, err := f.reconcile(ctx, s, lease, s.cadence(retention))
+	due, found, err := f.reconcile(ctx, s, lease, s.cadence(retention))
 	if errors.Is(err, ledger.ErrLost) {
 		return nil // another tick has taken over
 	}
@@ -43,6 +43,7 @@ func (f *function) tick(ctx context.Context, s *stream) error {
 	}
 	if err == nil {
 		lease.Ticked(due.at)
+		f.cfg.Ticked(ctx, found)
 	}
 	return errors.Join(err, lease.Release(context.WithoutCancel(ctx), err))
 }
@@ -75,18 +76,18 @@ func startOf(start pipeline.Start, now time.Time, retention time.Duration) (time
 
 // reconcile brings the ledger to what the service has, and returns the partitions that
 // are due.
-func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease, c cadence) (due due, err error) {
+func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease, c cadence) (due due, found Reconciliation, err error) {
 	conn, err := f.cfg.Conn(ctx, s.change)
 	if err != nil {
-		return due, err
+		return due, found, err
 	}
 	service, err := changeread.Partitions(ctx, s.table, conn)
 	if err != nil {
-		return due, err
+		return due, found, err
 	}
 	top, err := f.cfg.Ledger.Topology(ctx, s.id)
 	if err != nil {
-		return due, err
+		return due, found, err
 	}
 	r := changestream.Reconcile(top.Compare(service), f.cfg.Graces, top.ReadAt)
 	due = dueOf(top, r.Awaited, c) // decided before Reconcile opens more
@@ -95,8 +96,54 @@ func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.Strea
 		f.cfg.Logger.WarnContext(ctx, "ranges of keys had lost their place and are read again from an hour before it",
 			"stream", s.change.Name, "ranges", done.Tokenless)
 	}
+	found = reconciliationOf(s, top, &r, due, len(service))
+	found.Opened, found.Tokenless = len(done.Opened), done.Tokenless
 	due.now = append(done.Opened, due.now...)
-	return due, err
+	return due, found, err
+}
+
+// Reconciliation says what one tick has found of a stream, and what it has recovered. Ages
+// are by the ledger's clock.
+type Reconciliation struct {
+	Stream     string
+	Service    int // partitions that the service has
+	Partitions int // those that the ledger has
+	Due        int // those of them that a task was published for
+	Pending    int // merged partitions that wait for the close of a source
+	Missing    int // ranges of keys that nobody holds
+	Opened     int // partitions opened by the tick, those of the first tick included
+	Tokenless  int // those of them that had lost their place
+	// DueLag is the age of the oldest low watermark of partitions that are due, UnheldLag of
+	// pending partitions and missing ranges, and Lag of all together; 0: there is none.
+	Lag, DueLag, UnheldLag time.Duration
+}
+
+func reconciliationOf(s *stream, top *ledger.Topology, r *changestream.Reconciled, due due, service int) Reconciliation {
+	t := Reconciliation{
+		Stream: s.change.Name, Service: service, Partitions: len(top.Partitions), Due: len(due.now) + len(due.idle),
+		Pending: len(top.Pending), Missing: len(r.Missing),
+	}
+	age := func(lag *time.Duration, lowWatermark time.Time) {
+		*lag = max(*lag, top.ReadAt.Sub(lowWatermark))
+	}
+	tasks := map[string]bool{}
+	for _, p := range slices.Concat(due.now, due.idle) {
+		tasks[p.Incarnation] = true
+	}
+	for _, p := range top.Partitions {
+		age(&t.Lag, p.LowWatermark)
+		if tasks[p.Incarnation] {
+			age(&t.DueLag, p.LowWatermark)
+		}
+	}
+	for _, p := range top.Pending {
+		age(&t.UnheldLag, p.LowWatermark)
+	}
+	for _, m := range r.Missing {
+		age(&t.UnheldLag, m.LowWatermark)
+	}
+	t.Lag = max(t.Lag, t.UnheldLag)
+	return t
 }
 
 // due are the partitions that a tick has visited, the oldest position first.

@@ -38,11 +38,43 @@ type Visit struct {
 	Fence               int64 // under which it was leased; 0: it was not
 	ledger.Counts
 	Bytes int64
+	// Opens, Heartbeats, User and Garbage count what the service has sent: streams that it was
+	// asked for, heartbeats, changes of applications and of garbage collection. A change that
+	// is read again counts again.
+	Opens, Heartbeats, User, Garbage int64
+	// Filtered are the entries that the filter has left out, Skipped the changes of which it
+	// has left nothing (dropEmpty).
+	Filtered, Skipped int64
 	// LowWatermark is that of the last position; zero where nothing was acknowledged.
 	LowWatermark time.Time
-	Successors   int // partitions that were opened
-	Duration     time.Duration
-	Reason       error // why it failed
+	// Targets are the partitions into which it was closed: several if it was split, one if it
+	// was merged or moved. Successors are those that were opened, which all its sources must
+	// have reached.
+	Targets, Successors int
+	Duration            time.Duration
+	Reason              error // why it failed
+}
+
+// seen counts what a stream has brought.
+type seen struct{ heartbeats, user, garbage int64 }
+
+// note counts a change or a heartbeat.
+func (s *seen) note(item changestream.Item) {
+	switch {
+	case item.Heartbeat != nil:
+		s.heartbeats++
+	case item.Record.Type == changestream.GarbageCollection:
+		s.garbage++
+	default:
+		s.user++
+	}
+}
+
+func (v *Visit) add(s *seen, opens int64) {
+	v.Opens += opens
+	v.Heartbeats += s.heartbeats
+	v.User += s.user
+	v.Garbage += s.garbage
 }
 
 const (
@@ -122,6 +154,9 @@ func (f *function) read(ctx, slice context.Context, s *stream, id ledger.Partiti
 
 func (w *work) run(ctx, slice context.Context) {
 	r, err := w.relay(ctx, slice)
+	if w.source != nil {
+		w.visit.add(&w.source.seen, w.source.Opens)
+	}
 	w.visit.Counts = ledger.Counts{Rows: r.Rows, Records: r.Records, Dropped: r.Dropped}
 	w.visit.Bytes, w.visit.LowWatermark = r.Bytes, r.Last.LowWatermark
 	if ctx.Err() != nil {
@@ -214,11 +249,13 @@ func (w *work) appendTo(u unit, to []relay.Record) ([]relay.Record, error) {
 	if u.record == nil {
 		return to, nil
 	}
-	body, err := w.emit.Body(u.record)
+	body, filtered, err := w.emit.Body(u.record)
 	if err != nil {
 		return to, err
 	}
+	w.visit.Filtered += int64(filtered)
 	if body == nil {
+		w.visit.Skipped++
 		return to, nil
 	}
 	return append(to, relay.Record{
@@ -331,7 +368,7 @@ func (w *work) close(ctx context.Context, at *changestream.Position) error {
 	if err != nil {
 		return errors.Join(err, w.lease.Release(ctx, at, 0, ledger.Cause{Err: err}))
 	}
-	w.visit.Outcome, w.visit.Successors = OutcomeClosed, len(opened)
+	w.visit.Outcome, w.visit.Targets, w.visit.Successors = OutcomeClosed, len(closed.Successors), len(opened)
 	if err := w.publish(ctx, w.stream, opened, w.change.MaxStreams); err != nil {
 		w.cfg.Logger.WarnContext(ctx, "the successors of a partition wait for the next tick", "stream", w.change.Name, "error", err)
 	}

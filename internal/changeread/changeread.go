@@ -31,6 +31,8 @@ type Reader struct {
 	Heartbeat time.Duration        // how often the service says how far a silent partition has come
 	// MaxBytes is the most bytes of a change; a larger one comes as Oversize. 0: any number.
 	MaxBytes int64
+	// Opens counts the streams that the service was asked for.
+	Opens int64
 
 	last changestream.Position // of what was taken; Token empty: nothing was
 }
@@ -90,6 +92,7 @@ var errBroken = fmt.Errorf("the stream ended without a close: %w", retry.Bare(co
 
 // read returns nil if the stream is closed, or if take has ended the reading.
 func (a *attempt) read(ctx context.Context, cookies *metadata.MD) error {
+	a.Opens++
 	stream, err := a.Table.ReadChanges(ctx, a.Conn, a.request(), *cookies)
 	if err != nil {
 		return err

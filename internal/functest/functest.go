@@ -89,6 +89,10 @@ func Readings(t testing.TB, reader *sdk.ManualReader) map[string]int64 {
 				for _, p := range data.DataPoints {
 					series(m.Name, p.Attributes, p.Value)
 				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					series(m.Name, p.Attributes, p.Value)
+				}
 			case metricdata.Histogram[int64]:
 				for _, p := range data.DataPoints {
 					series(m.Name, p.Attributes, int64(p.Count))

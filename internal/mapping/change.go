@@ -60,11 +60,12 @@ func (m *Changes) Check(r *changestream.Record) error {
 	return nil
 }
 
-// Body returns the record of a change as a JSON object, nil where the filter takes no
-// entry and the file says dropEmpty. Its error is that of Check.
-func (m *Changes) Body(r *changestream.Record) ([]byte, error) {
+// Body returns the record of a change as a JSON object, and how many entries the filter has
+// left out. The object is nil if the filter takes no entry and the file says dropEmpty. The
+// error is that of Check.
+func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err error) {
 	if err := m.Check(r); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var clock clock
 	b := appendKey([]byte(`{"rowKey":`), m.change.Table.Key, r.RowKey)
@@ -80,22 +81,21 @@ func (m *Changes) Body(r *changestream.Record) ([]byte, error) {
 	b = strconv.AppendInt(append(b, `,"tieBreaker":`...), int64(r.TieBreaker), 10)
 	b = appendTime(append(b, `,"lowWatermark":`...), r.LowWatermark)
 	b = append(b, `,"entries":[`...)
-	some := false
 	for i := range r.Entries {
 		e := &r.Entries[i]
 		if !m.takes(e) {
+			filtered++
 			continue
 		}
-		if some {
+		if i > filtered {
 			b = append(b, ',')
 		}
-		some = true
 		b = m.appendEntry(b, &clock, i, e)
 	}
-	if !some && m.change.Filter.DropEmpty {
-		return nil, nil
+	if filtered == len(r.Entries) && m.change.Filter.DropEmpty {
+		return nil, filtered, nil
 	}
-	return append(b, ']', '}'), nil
+	return append(b, ']', '}'), filtered, nil
 }
 
 // takes reports whether the filter takes an entry. A deleted family has no qualifier, so

@@ -62,19 +62,19 @@ func TestAChangeBecomesARecordWithAllThatItHolds(t *testing.T) {
 		`{"index":6,"kind":"ADD_TO_CELL","family":"sums","qualifier":"n","qualifierBase64":"bg==","timestamp":"1970-01-01T00:00:02Z","timestampMicros":2000000,"valueType":"INT64","value":-3}`,
 		`{"index":7,"kind":"MERGE_TO_CELL","family":"sums","qualifier":"n","qualifierBase64":"bg==","timestamp":"1970-01-01T00:00:00Z","timestampMicros":0,"valueType":"RAW_VALUE","valueBase64":"aGxs"}`,
 	}, ",") + `]}`
-	body, err := m.Body(r)
-	if err != nil || string(body) != want {
+	body, filtered, err := m.Body(r)
+	if err != nil || string(body) != want || filtered != 0 {
 		t.Errorf("%v\n%s\nwant\n%s", err, body, want)
 	}
 	if got := m.OrderingKey(r); len(got) != 32 || got == m.OrderingKey(&changestream.Record{RowKey: "k"}) {
 		t.Errorf("ordering key %q", got)
 	}
 	r.Type, r.Cluster, r.Entries = changestream.GarbageCollection, "", nil
-	if body, err = m.Body(r); err != nil || !strings.Contains(string(body), `"type":"GARBAGE_COLLECTION","cluster":null`) || !strings.HasSuffix(string(body), `"entries":[]}`) {
+	if body, _, err = m.Body(r); err != nil || !strings.Contains(string(body), `"type":"GARBAGE_COLLECTION","cluster":null`) || !strings.HasSuffix(string(body), `"entries":[]}`) {
 		t.Errorf("%v: %s", err, body)
 	}
 	r.Oversize, r.Bytes = true, 12
-	if body, err = m.Body(r); err == nil || body != nil || err.Error() != m.Check(r).Error() || !strings.Contains(err.Error(), "12 bytes") {
+	if body, _, err = m.Body(r); err == nil || body != nil || err.Error() != m.Check(r).Error() || !strings.Contains(err.Error(), "12 bytes") {
 		t.Errorf("%v: %s", err, body)
 	}
 }

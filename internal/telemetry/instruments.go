@@ -21,6 +21,13 @@ func (i *Instruments) Counter(name, unit, what string) metric.Int64Counter {
 	return c
 }
 
+// Gauge makes a gauge.
+func (i *Instruments) Gauge(name, unit, what string) metric.Int64Gauge {
+	g, err := i.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+	i.Note(err)
+	return g
+}
+
 // Note keeps the error of an instrument that was made elsewhere, if it has one.
 func (i *Instruments) Note(err error) { i.errs = append(i.errs, err) }
 

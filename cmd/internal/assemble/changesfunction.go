@@ -53,5 +53,8 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 	if out.Report, err = report(cfg, "changes", changes.Log, changes.NewMetrics, cfg.Reports.Changes); err != nil {
 		return nil, err
 	}
+	if out.Ticked, err = report(cfg, "changes", changes.LogTick, changes.NewTickMetrics, cfg.Reports.Ticks); err != nil {
+		return nil, err
+	}
 	return changes.New(out)
 }
