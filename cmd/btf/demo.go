@@ -49,8 +49,10 @@ func demoCommand() *cobra.Command {
 			"delivers them over HTTP to the function write, which writes them into an embedded Bigtable.\n" +
 			"Then reads every row back and compares. Then scans the table: scan-planner cuts it into splits,\n" +
 			"three instances of scan-worker read these in parallel and publish a record for each row, and\n" +
-			"what arrives is compared too. Exits 0 only if every row is there with the right cells, and\n" +
-			"every record once with the right values.",
+			"what arrives is compared too. All the while the function changes reads the table's change stream:\n" +
+			"a tablet is split and merged again, and the reader is ended without a word and replaced. Exits 0\n" +
+			"only if every row is there with the right cells, every record of the scan once with the right\n" +
+			"values, and one change of each row with the right cells, which may come again under its id.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d.stdout, d.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -67,6 +69,7 @@ type demo struct {
 	stdout, stderr io.Writer
 	totals         totals
 	scanning       scanning
+	following      following
 	result         demoResult
 }
 
@@ -84,6 +87,12 @@ type demoResult struct {
 	Splits       int     `json:"splits"`       // that the scan's plan has
 	Workers      int     `json:"workers"`      // that have read one of them
 	ScanSeconds  float64 `json:"scanSeconds"`  // from the request to the completion event
+
+	Changes         int     `json:"changes"`         // that arrived as expected, each counted once
+	ChangesRepeated int     `json:"changesRepeated"` // records of changes that came again, under the same ids
+	ReadersKilled   int     `json:"readersKilled"`   // while changes were under way
+	Closed          int     `json:"closed"`          // partitions that a split or a merge replaced
+	ChangeSeconds   float64 `json:"changeSeconds"`   // from the first publish to the last change
 }
 
 // totals sums the summaries of all deliveries.
@@ -153,13 +162,22 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 
+	if err := l.Tick(running, f.Pipeline.Name); err != nil { // changes are read from now on
+		return err
+	}
+	began := time.Now()
 	if err := d.write(running, l, f); err != nil {
+		return err
+	}
+	changed, err := d.follow(running, l, f, began)
+	if err != nil {
 		return err
 	}
 	differences, err := d.compare(running, l, f)
 	if err != nil {
 		return err
 	}
+	differences = errors.Join(differences, changed)
 	scanned, err := d.scan(running, l, f)
 	if err != nil {
 		return errors.Join(err, differences)
@@ -183,7 +201,10 @@ func (d *demo) options(f *flights, place ledger.Location) localdeploy.Options {
 			l, _, err := assemble.OpenLedger(ctx, place, f.Pipeline.Name, ledger.Options{})
 			return l, err
 		},
-		Wrote:   d.totals.add,
+		StreamLedger: func(ctx context.Context) (*ledger.Ledger, error) {
+			return d.following.openLedger(ctx, place, f.Pipeline.Name)
+		},
+		Wrote: d.totals.add, Visited: d.following.add,
 		Scanned: d.scanning.add, Finished: d.scanning.finish,
 	}
 }
@@ -194,20 +215,30 @@ func (d *demo) write(ctx context.Context, l *localdeploy.Deployment, f *flights)
 	began := time.Now()
 	topic := l.Client.Publisher(name)
 	defer topic.Stop()
-	published := make([]*pubsub.PublishResult, len(f.events))
-	for i, e := range f.events {
-		published[i] = topic.Publish(ctx, &pubsub.Message{Data: e})
-	}
-	for _, r := range published {
-		if _, err := r.Get(ctx); err != nil {
-			return fmt.Errorf("publishing: %w", err)
-		}
-	}
 	bar := terminal.NewCounter(d.stderr, "acknowledged", len(f.events))
 	defer bar.End()
+	sent := 0
+	for i := range disturbances {
+		part := f.events[sent : (i+1)*len(f.events)/disturbances]
+		if err := publishAll(ctx, topic, part); err != nil {
+			return err
+		}
+		sent += len(part)
+		// The reader is killed while changes are under way.
+		err := l.Push(name).Wait(ctx, func(n localcloud.Counts) bool {
+			bar.Set(int(n.Acked))
+			return n.Settled() >= int64(sent-len(part)/2)
+		})
+		if err == nil {
+			err = d.following.disturb(ctx, l, f, i)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	err := l.Push(name).Wait(ctx, func(n localcloud.Counts) bool {
 		bar.Set(int(n.Acked))
-		return n.Settled() >= int64(len(f.events))
+		return n.Settled() >= int64(sent)
 	})
 	counts := l.Push(name).Counts()
 	sums := d.totals.read()
@@ -218,11 +249,27 @@ func (d *demo) write(ctx context.Context, l *localdeploy.Deployment, f *flights)
 	return err
 }
 
+// publishAll publishes events, and returns when Pub/Sub has all of them.
+func publishAll(ctx context.Context, topic *pubsub.Publisher, events [][]byte) error {
+	published := make([]*pubsub.PublishResult, len(events))
+	for i, e := range events {
+		published[i] = topic.Publish(ctx, &pubsub.Message{Data: e})
+	}
+	for _, r := range published {
+		if _, err := r.Get(ctx); err != nil {
+			return fmt.Errorf("publishing: %w", err)
+		}
+	}
+	return nil
+}
+
 // tell prints the result.
 func (d *demo) tell() error {
 	r := &d.result
 	fmt.Fprintf(d.stderr, "%d events published, %d acknowledged, %d rows read back equal, in %.1f s\n", r.Published, r.Acked, r.Rows, r.Seconds)
 	fmt.Fprintf(d.stderr, "%d splits scanned by %d workers, %d records arrived equal, in %.1f s\n", r.Splits, r.Workers, r.Scanned, r.ScanSeconds)
+	fmt.Fprintf(d.stderr, "%d changes arrived equal through %d closed partitions and %d killed reader, %d of them again under their ids, in %.1f s\n",
+		r.Changes, r.Closed, r.ReadersKilled, r.ChangesRepeated, r.ChangeSeconds)
 	if !d.json {
 		return nil
 	}
@@ -246,6 +293,7 @@ func (d *demo) holdOpen(ctx context.Context, l *localdeploy.Deployment, f *fligh
 		"  cbt -project demo -instance demo read flights count=3\n"+
 		"  btf status -f %[5]s --all\n"+
 		"  btf scan -f %[5]s %[6]s --to -\n"+
+		"  btf tail -f %[5]s --from -10m\n"+
 		"Ctrl-C ends it\n", l.Bigtable, l.Cloud.Addr(), localdeploy.Project, place.String(), scanrun.ShellQuoted(file), f.Pipeline.Scans[0].Name)
 	<-ctx.Done()
 	return nil

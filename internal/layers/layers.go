@@ -98,7 +98,7 @@ var table = map[string][]string{
 		"examples", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/changestream",
 		"internal/expr", "internal/lint", "internal/localcloud", "internal/mapping", "internal/pipeline", "internal/pipetest",
 		"internal/push", "internal/record", "internal/relay", "internal/replay", "internal/retry", "internal/scanjob",
-		"internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger"},
+		"internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger", "ledger/file"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.

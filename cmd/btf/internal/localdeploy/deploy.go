@@ -92,6 +92,9 @@ func (d *Deployment) ledgerOnce(ctx context.Context) (*ledger.Ledger, error) {
 // buildRelease builds one version of a function: one instance for any number of requests or,
 // of scan-worker if Workers is set, so many instances for one request each.
 func (d *Deployment) buildRelease(b assemble.Builder, cfg assemble.Config) (release, error) {
+	if b.Name == lint.Changes && d.StreamLedger != nil {
+		cfg.Ledger = d.StreamLedger
+	}
 	n, pooled := 1, b.Name == lint.ScanWorker && d.Workers > 0
 	if pooled {
 		n = d.Workers

@@ -42,6 +42,9 @@ type Options struct {
 	Holder string
 	// OpenLedger is called once, when a file has scans or change streams. The deployment does not close it.
 	OpenLedger func(context.Context) (*ledger.Ledger, error)
+	// StreamLedger, if it is set, opens the ledger of the function changes, anew for each
+	// version. The deployment does not close it.
+	StreamLedger func(context.Context) (*ledger.Ledger, error)
 	// Tablets are the keys at which a table is cut when it is made, by the table's id.
 	Tablets map[string][]string
 	// Workers is how many instances scan-worker has, each for one split at a time; 0: one
