@@ -12,7 +12,7 @@ import (
 // changes it.
 type LeaseState struct {
 	// Holder has the lease; empty: nobody.
-	Holder string `json:"holder,omitempty"`
+	Holder Holder `json:"holder,omitempty"`
 	// LeaseMillis is how long the lease lasts from the holder's last write, by the
 	// store's clock.
 	LeaseMillis int64 `json:"leaseMillis,omitempty"`
@@ -93,10 +93,10 @@ type DocLease[T any, P Leased[T]] struct {
 }
 
 // AcquireDoc takes the lease of a document that nobody holds, or whose lease is over by
-// the store's clock, and raises its fence. holder is a name for people. refuse, if it is
+// the store's clock, and raises its fence. holder is the process that takes it. refuse, if it is
 // not nil, returns an error if the document cannot be leased as it is. AcquireDoc returns
 // that error, a *HeldError if another has the lease, and ErrNotFound if there is no document.
-func AcquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, key Key, holder string, refuse func(P) error) (*DocLease[T, P], error) {
+func AcquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, key Key, holder Holder, refuse func(P) error) (*DocLease[T, P], error) {
 	before := time.Now()
 	doc, err := l.get(ctx, key)
 	if err != nil {
@@ -107,7 +107,7 @@ func AcquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, key Key, hol
 
 // acquireDoc is AcquireDoc of a document that was read; the lease begins no earlier than
 // before.
-func acquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, doc Doc, before time.Time, holder string, refuse func(P) error) (*DocLease[T, P], error) {
+func acquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, doc Doc, before time.Time, holder Holder, refuse func(P) error) (*DocLease[T, P], error) {
 	if holder == "" {
 		return nil, errors.New("a holder needs a name")
 	}

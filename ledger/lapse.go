@@ -67,7 +67,7 @@ func (l *Ledger) looked(ctx context.Context, every time.Duration) (bool, error) 
 }
 
 // FailLapsed fails a split that Lapsed has returned, unless somebody has written it since.
-func (l *Ledger) FailLapsed(ctx context.Context, t Task, holder string, silent time.Duration, cause error) (FollowUp, error) {
+func (l *Ledger) FailLapsed(ctx context.Context, t Task, holder Holder, silent time.Duration, cause error) (FollowUp, error) {
 	doc, err := l.get(ctx, l.splitKey(t))
 	if err != nil {
 		return FollowUp{}, fmt.Errorf("reading %s: %w", t.describe(), err)

@@ -61,12 +61,12 @@ type Lease struct {
 }
 
 // Acquire takes the lease of a split that nobody holds, or whose lease is over by
-// the store's clock, and raises its fence. holder is a name for people. The error
+// the store's clock, and raises its fence. holder is the process that takes it. The error
 // is a *HeldError, ErrFinished, ErrWaiting or ErrNotFound where that is why not.
 //
 // A split that was given back MaxFruitless times on a verdict, without progress, is
 // failed here, and then finished.
-func (l *Ledger) Acquire(ctx context.Context, t Task, holder string) (*Lease, error) {
+func (l *Ledger) Acquire(ctx context.Context, t Task, holder Holder) (*Lease, error) {
 	lease, err := l.acquire(ctx, t, holder)
 	if err == nil && lease.split.Fruitless >= MaxFruitless {
 		cause := fmt.Errorf("leased %d times without progress, last error: %s", MaxFruitless, lease.split.LastError)
@@ -80,7 +80,7 @@ func (l *Ledger) Acquire(ctx context.Context, t Task, holder string) (*Lease, er
 	return lease, nil
 }
 
-func (l *Ledger) acquire(ctx context.Context, t Task, holder string) (*Lease, error) {
+func (l *Ledger) acquire(ctx context.Context, t Task, holder Holder) (*Lease, error) {
 	doc, err := AcquireDoc(ctx, l, l.splitKey(t), holder, (*splitDoc).refuse)
 	var held *HeldError
 	if errors.As(err, &held) {

@@ -30,7 +30,7 @@ type Partition struct {
 	// the position moved; both by the store's clock, zero: not yet.
 	VisitedAt, MovedAt time.Time
 	// Holder has its lease, or had it last if Left is 0; empty: nobody has.
-	Holder string
+	Holder Holder
 	// Left is how long its lease lasts; 0: nobody has it.
 	Left  time.Duration
 	Fence int64
@@ -151,9 +151,9 @@ type PartitionLease struct {
 }
 
 // AcquirePartition takes the lease of a partition that nobody holds, or whose lease is
-// over by the store's clock, and raises its fence. holder is a name for people. The error
+// over by the store's clock, and raises its fence. holder is the process that takes it. The error
 // is a *HeldError, or ErrNotFound where the partition has closed.
-func (l *Ledger) AcquirePartition(ctx context.Context, p PartitionID, holder string) (*PartitionLease, error) {
+func (l *Ledger) AcquirePartition(ctx context.Context, p PartitionID, holder Holder) (*PartitionLease, error) {
 	if !isIncarnation(p.Incarnation) {
 		return nil, fmt.Errorf("acquiring a partition of change stream %q: %w", p.Stream.Name, ErrNotFound)
 	}
@@ -163,7 +163,7 @@ func (l *Ledger) AcquirePartition(ctx context.Context, p PartitionID, holder str
 
 // AcquireRead is AcquirePartition of a partition that was just read, which it does not read
 // again.
-func (l *Ledger) AcquireRead(ctx context.Context, p *Partition, holder string) (*PartitionLease, error) {
+func (l *Ledger) AcquireRead(ctx context.Context, p *Partition, holder Holder) (*PartitionLease, error) {
 	doc, err := acquireDoc[partitionDoc](ctx, l, p.doc, time.Now(), holder, nil)
 	return leased(doc, p.PartitionID, err)
 }

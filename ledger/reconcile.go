@@ -23,7 +23,7 @@ type StreamLease struct {
 // AcquireStream takes the lease of a stream that nobody holds, or whose lease is over by
 // the store's clock. The error is a *HeldError, or ErrNotFound where the stream was not
 // begun.
-func (l *Ledger) AcquireStream(ctx context.Context, s StreamID, holder string) (*StreamLease, error) {
+func (l *Ledger) AcquireStream(ctx context.Context, s StreamID, holder Holder) (*StreamLease, error) {
 	doc, err := AcquireDoc[streamDoc](ctx, l, l.streamKey(s), holder, nil)
 	if err != nil {
 		return nil, fmt.Errorf("acquiring change stream %q: %w", s.Name, err)

@@ -13,7 +13,7 @@ type Run struct {
 	Settings json.RawMessage `json:"settings,omitempty"`
 	// Holder is the process that runs the scan, as it is named in leases; empty: it has
 	// ended. One that was killed is named still.
-	Holder string `json:"holder,omitempty"`
+	Holder Holder `json:"holder,omitempty"`
 	// Ended is why the last one has, where it has said so.
 	Ended string `json:"ended,omitempty"`
 }
@@ -48,7 +48,7 @@ func (l *Ledger) BeginRun(ctx context.Context, id, name string, request json.Raw
 // EndRun notes that the process of that name does not run the scan any more, and why,
 // where there is a reason; its text must not quote user data. Where the process does
 // not run it, nothing changes.
-func (l *Ledger) EndRun(ctx context.Context, id, holder string, cause error) error {
+func (l *Ledger) EndRun(ctx context.Context, id string, holder Holder, cause error) error {
 	_, err := l.editScan(ctx, id, "ending the run of", func(s *Scan, _ time.Time) (*Scan, error) {
 		switch {
 		case s == nil:

@@ -52,7 +52,7 @@ type Split struct {
 	// Bytes is what those rows held, as they were read.
 	Bytes int64
 	// Holder has the lease, until Until by the store's clock; empty: nobody.
-	Holder string
+	Holder Holder
 	Until  time.Time
 	// Fence rises each time the lease is taken. Since the position last moved, Fruitless
 	// holders in a row gave up on a verdict, and Deaths died, as LeaseState counts them.

@@ -444,7 +444,7 @@ func (s *scanTable) interrupted(out string) (string, *ledger.Ledger) {
 }
 
 // lease lets somebody hold a split that is not finished.
-func (s *scanTable) lease(l *ledger.Ledger, id, holder string) *ledger.Lease {
+func (s *scanTable) lease(l *ledger.Ledger, id string, holder ledger.Holder) *ledger.Lease {
 	s.t.Helper()
 	scan, err := l.Scan(s.t.Context(), id)
 	if err != nil {
@@ -462,7 +462,7 @@ func (s *scanTable) lease(l *ledger.Ledger, id, holder string) *ledger.Lease {
 }
 
 // killed returns the name in leases of a process that was killed just now.
-func killed(t *testing.T) string {
+func killed(t *testing.T) ledger.Holder {
 	t.Helper()
 	if !process.IsCertain() {
 		t.Skip("this system does not tell for certain whether a process has died")
@@ -476,7 +476,7 @@ func TestResumingDoesNotWaitForTheDead(t *testing.T) {
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
 	dead := s.lease(l, id, name)
-	if got := s.status(); !strings.Contains(got, process.Short(name)+" (has died)") {
+	if got := s.status(); !strings.Contains(got, name.String()+" (has died)") {
 		t.Errorf("status %s", got)
 	}
 	began := time.Now()

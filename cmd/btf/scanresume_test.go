@@ -59,7 +59,7 @@ type ran struct {
 }
 
 // ran begins the run of a scan anew, as a process does.
-func (s *scanTable) ran(l *ledger.Ledger, id string, r ran, holder string) {
+func (s *scanTable) ran(l *ledger.Ledger, id string, r ran, holder ledger.Holder) {
 	s.t.Helper()
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -355,7 +355,7 @@ func TestAStoppedScanSaysSoAndARunningOneDoesNot(t *testing.T) {
 	s := newScanTable(t, 400)
 	out := filepath.Join(s.dir, "out.ndjson")
 	id, l := s.interrupted(out)
-	for by, want := range map[string]string{"": "stopped", process.Self(): "running", "elsewhere/12": "running"} {
+	for by, want := range map[ledger.Holder]string{"": "stopped", process.Self(): "running", "elsewhere/12": "running"} {
 		s.ran(l, id, ran{To: out}, by)
 		if got := s.status(); !strings.Contains(got, "(ids): "+want+", ") || strings.Contains(got, "to go on") != (want == "stopped") {
 			t.Errorf("run by %q: %s, want %s", by, got, want)

@@ -277,15 +277,15 @@ func (s *statusReport) leaseOf(split *ledger.Split) string {
 	if left := split.Until.Sub(s.now()); left > 0 {
 		return held(split.Holder, left)
 	}
-	return process.Short(split.Holder) + " (its lease is over)"
+	return split.Holder.String() + " (its lease is over)"
 }
 
 // held names a holder, and says for how long it has its lease.
-func held(holder string, left time.Duration) string {
+func held(holder ledger.Holder, left time.Duration) string {
 	if process.Died(holder) {
-		return process.Short(holder) + " (has died)"
+		return holder.String() + " (has died)"
 	}
-	return fmt.Sprintf("%s (for %s)", process.Short(holder), max(time.Second, left.Round(time.Second)))
+	return fmt.Sprintf("%s (for %s)", holder.String(), max(time.Second, left.Round(time.Second)))
 }
 
 // age says how long ago a time was.

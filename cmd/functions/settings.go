@@ -9,6 +9,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // Environment variables of this program alone.
@@ -67,15 +68,12 @@ func readSettings(get func(string) string) (settings, error) {
 	return s, errors.Join(errs...)
 }
 
-// holder names this process in leases: by the revision on Cloud Run, and by something that
-// its instances do not share.
-func (s *settings) holder() string {
+// holder is this process in leases: the revision on Cloud Run, and what its instances do not
+// share.
+func (s *settings) holder() ledger.Holder {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unnamed"
 	}
-	if s.revision != "" {
-		host = s.revision + "/" + host
-	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
+	return ledger.Process{Revision: s.revision, Host: host, PID: os.Getpid()}.Holder()
 }

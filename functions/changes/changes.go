@@ -66,7 +66,7 @@ type Config struct {
 	Sink        func(context.Context, *pipeline.Change) (relay.Sink, error)
 	DeadLetters DeadLetters
 	Tasks       Publisher
-	Holder      string // names this process in leases, for people
+	Holder      ledger.Holder // this process in leases
 	// Memory bounds what all visits of the process hold of changes together; nil: each is
 	// bounded by batchBytes alone.
 	Memory *relay.Memory

@@ -60,8 +60,8 @@ type Config struct {
 	DeadLetters DeadLetters
 	Tasks       scanjob.Publisher // to the workers
 	Done        scanjob.Publisher // completion events
-	// Holder names this process in leases, for people.
-	Holder string
+	// Holder is this process in leases.
+	Holder ledger.Holder
 	// Memory bounds what all tasks of the process hold of rows together; nil: each task
 	// is bounded by its scan's fetch alone.
 	Memory                     *relay.Memory

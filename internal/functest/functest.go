@@ -106,7 +106,7 @@ func Readings(t testing.TB, reader *sdk.ManualReader) map[string]int64 {
 }
 
 // Killed starts a process, lets name name it by its PID, and kills it.
-func Killed(t testing.TB, name func(pid int) string) string {
+func Killed[Name any](t testing.TB, name func(pid int) Name) Name {
 	t.Helper()
 	victim := exec.Command("sleep", "600")
 	if err := victim.Start(); err != nil {

@@ -88,17 +88,17 @@ var table = map[string][]string{
 		"internal/localcloud", "internal/pipeline", "internal/push", "internal/task", "internal/writer", "ledger"},
 	"cmd/btf/internal/streamstatus": {"internal/changestream", "internal/rowrange", "ledger"},
 	"cmd/btf/internal/tail":         {"internal/btrpc", "internal/changeread", "internal/changestream", "internal/pipeline", "internal/retry", "internal/rowrange"},
-	"cmd/btf/internal/process":      {},
+	"cmd/btf/internal/process":      {"ledger"},
 	"cmd/btf/internal/setup":        {"cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/lint", "internal/pipeline", "ledger", "ledger/file"},
 	"cmd/btf/internal/scanrun": {"cmd/btf/internal/linefile", "cmd/btf/internal/process", "cmd/btf/internal/setup", "cmd/btf/internal/terminal",
 		"cmd/internal/assemble", "functions/scan-planner", "functions/scan-worker", "internal/btrpc", "internal/pipeline",
 		"internal/retry", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "ledger"},
 	"cmd/btf": {"cmd/btf/internal/localdeploy", "cmd/btf/internal/process", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup",
 		"cmd/btf/internal/streamstatus", "cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/internal/assemble", "emulator",
-		"examples", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/changestream",
-		"internal/expr", "internal/lint", "internal/localcloud", "internal/mapping", "internal/pipeline", "internal/pipetest",
-		"internal/push", "internal/record", "internal/relay", "internal/replay", "internal/retry", "internal/scanjob",
-		"internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger", "ledger/file"},
+		"examples", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc",
+		"internal/changestream", "internal/expr", "internal/lint", "internal/localcloud", "internal/mapping", "internal/pipeline",
+		"internal/pipetest", "internal/push", "internal/record", "internal/relay", "internal/replay", "internal/retry",
+		"internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger", "ledger/file"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.

@@ -26,7 +26,7 @@ func cancelledScan(t *testing.T, f *fixture) {
 		var workers sync.WaitGroup
 		for i := 1; i < 8; i++ {
 			workers.Go(func() {
-				lease, err := l.Acquire(t.Context(), ledger.Task{Scan: id, Attempt: scan.Attempt, Index: i}, fmt.Sprint("worker-", i))
+				lease, err := l.Acquire(t.Context(), ledger.Task{Scan: id, Attempt: scan.Attempt, Index: i}, ledger.Holder(fmt.Sprint("worker-", i)))
 				if err == nil {
 					_, err = lease.Finish(t.Context(), ledger.Progress{Counts: ledger.Counts{Rows: 1}})
 				}

@@ -36,7 +36,7 @@ func (f *fixture) make(t *testing.T, l *ledger.Ledger, id string) ledger.Key {
 	return key
 }
 
-func hold(t *testing.T, l *ledger.Ledger, key ledger.Key, holder string) *ledger.DocLease[partition, *partition] {
+func hold(t *testing.T, l *ledger.Ledger, key ledger.Key, holder ledger.Holder) *ledger.DocLease[partition, *partition] {
 	t.Helper()
 	lease, err := ledger.AcquireDoc[partition](t.Context(), l, key, holder, nil)
 	if err != nil {

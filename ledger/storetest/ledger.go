@@ -84,7 +84,7 @@ func contenders(t *testing.T, f *fixture) {
 	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}
 	var won atomic.Int32
 	f.together(t, n, func(i int, store ledger.Store) error {
-		lease, err := ledger.New(store, f.pipeline, ledger.Options{}).Acquire(t.Context(), task, fmt.Sprint(i))
+		lease, err := ledger.New(store, f.pipeline, ledger.Options{}).Acquire(t.Context(), task, ledger.Holder(fmt.Sprint(i)))
 		var held *ledger.HeldError
 		switch {
 		case errors.As(err, &held) && held.Left > 0 && held.Left <= ledger.LeaseTime:
@@ -296,7 +296,7 @@ func finishers(t *testing.T, f *fixture) {
 		l := ledger.New(store, f.pipeline, ledger.Options{})
 		for i := worker; i < splits; i += workers {
 			task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt, Index: i}
-			lease, err := l.Acquire(t.Context(), task, fmt.Sprint(worker))
+			lease, err := l.Acquire(t.Context(), task, ledger.Holder(fmt.Sprint(worker)))
 			if err != nil {
 				return err
 			}

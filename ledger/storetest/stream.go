@@ -173,7 +173,7 @@ func merging(t *testing.T, f *fixture) {
 	f.together(t, n, func(i int, store ledger.Store) error {
 		p := top.Partitions[i]
 		for {
-			lease, err := ledger.New(store, f.pipeline, ledger.Options{Lease: time.Millisecond}).AcquirePartition(t.Context(), p.PartitionID, fmt.Sprint(i))
+			lease, err := ledger.New(store, f.pipeline, ledger.Options{Lease: time.Millisecond}).AcquirePartition(t.Context(), p.PartitionID, ledger.Holder(fmt.Sprint(i)))
 			if errors.Is(err, ledger.ErrNotFound) {
 				return nil
 			}

@@ -72,8 +72,8 @@ type Config struct {
 	// Stopping ends when the process is to stop. Work that can be continued elsewhere then
 	// ends early.
 	Stopping context.Context
-	// Holder names this instance in leases.
-	Holder string
+	// Holder is this instance in leases.
+	Holder ledger.Holder
 	Logger *slog.Logger
 	// Records is what a scan with `to: log` writes its records to.
 	Records *slog.Logger

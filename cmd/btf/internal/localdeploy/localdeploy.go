@@ -38,8 +38,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Records takes the records of scans and change streams with `to: log`.
 	Records *slog.Logger
-	// Holder names this process in leases.
-	Holder string
+	// Holder is this process in leases.
+	Holder ledger.Holder
 	// OpenLedger is called once, when a file has scans or change streams. The deployment does not close it.
 	OpenLedger func(context.Context) (*ledger.Ledger, error)
 	// StreamLedger, if it is set, opens the ledger of the function changes, anew for each

@@ -3,29 +3,28 @@
 package process
 
 import (
-	"fmt"
 	"os"
-	"strconv"
-	"strings"
+
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// Self names this process in leases, as HOST/PID for people. Where the system can tell processes
-// apart for certain, the name goes on with what Died needs for that.
-func Self() string { return Of(os.Getpid()) }
+// Self is this process in leases. Where the system can tell processes apart for certain, its
+// identity has what Died needs for that.
+func Self() ledger.Holder { return Of(os.Getpid()) }
 
-// Of names the process with a PID as Self does.
-func Of(pid int) string {
+// Of is the process with a PID in leases, as Self is this one.
+func Of(pid int) ledger.Holder {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
-	name := fmt.Sprintf("%s/%d", host, pid)
+	named := ledger.Process{Host: host, PID: pid}
 	if where := pidSpace(); where != "" {
 		if p, err := processOf(pid); err == nil {
-			name += "/" + where + "-" + p.started
+			named.System, named.Started = where, p.started
 		}
 	}
-	return name
+	return named.Holder()
 }
 
 // process is what is known of one, by its PID.
@@ -36,47 +35,23 @@ type process struct {
 
 // Died reports whether the process that a lease names is known to have ended: it was one
 // of this system, and its PID is nobody's, or another's. What is not certain is false.
-func Died(holder string) bool {
-	_, pid, identity := splitHolder(holder)
-	where, started, ok := strings.Cut(identity, "-")
-	if !ok || where != pidSpace() {
+func Died(holder ledger.Holder) bool {
+	named, ok := holder.Process()
+	if !ok || named.System != pidSpace() {
 		return false
 	}
-	if isNobodys(pid) {
+	if isNobodys(named.PID) {
 		return true
 	}
-	p, err := processOf(pid)
-	return err == nil && (p.ended || p.started != started)
+	p, err := processOf(named.PID)
+	return err == nil && (p.ended || p.started != named.Started)
 }
 
 // Alive reports whether the process that a lease names is known to run: it is one of
 // this system.
-func Alive(holder string) bool {
-	_, _, identity := splitHolder(holder)
-	where, _, ok := strings.Cut(identity, "-")
-	return ok && where == pidSpace() && !Died(holder)
-}
-
-// Short is a holder's name without what only Died reads.
-func Short(holder string) string {
-	if host, pid, identity := splitHolder(holder); identity != "" {
-		return fmt.Sprintf("%s/%d", host, pid)
-	}
-	return holder
-}
-
-// splitHolder takes apart a name that this command has given; of any other the identity
-// is empty.
-func splitHolder(holder string) (host string, pid int, identity string) {
-	parts := strings.Split(holder, "/")
-	if len(parts) != 3 {
-		return "", 0, ""
-	}
-	pid, err := strconv.Atoi(parts[1])
-	if err != nil || pid <= 0 || !strings.Contains(parts[2], "-") {
-		return "", 0, ""
-	}
-	return parts[0], pid, parts[2]
+func Alive(holder ledger.Holder) bool {
+	named, ok := holder.Process()
+	return ok && named.System == pidSpace() && !Died(holder)
 }
 
 // IsCertain reports whether this system can tell for certain that a process has ended.

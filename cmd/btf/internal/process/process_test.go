@@ -1,10 +1,10 @@
 package process
 
 import (
-	"os"
 	"os/exec"
-	"strings"
 	"testing"
+
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 func TestAProcessThatHasDiedIsToldFromOneThatLives(t *testing.T) {
@@ -34,9 +34,12 @@ func TestWhatIsNotCertainCountsAsAlive(t *testing.T) {
 	if !IsCertain() {
 		t.Skip("this system does not tell for certain")
 	}
-	own := Self()
-	host, _, identity := splitHolder(own)
-	_, started, _ := strings.Cut(identity, "-")
+	self := Self()
+	named, ok := self.Process()
+	if !ok {
+		t.Fatalf("%q names no process of this system", self)
+	}
+	host, started, identity, own := named.Host, named.Started, named.System+"-"+named.Started, string(self)
 	const nobody = "/4194305/" // above what Linux gives, PID_MAX_LIMIT
 	for name, want := range map[string]bool{
 		own + "0":                         true, // this PID was another's before
@@ -54,23 +57,8 @@ func TestWhatIsNotCertainCountsAsAlive(t *testing.T) {
 		host + nobody + "-":               false,
 		host + nobody + "-" + started:     false,
 	} {
-		if got := Died(name); got != want {
+		if got := Died(ledger.Holder(name)); got != want {
 			t.Errorf("%q has died: %t, want %t", name, got, want)
 		}
-	}
-}
-
-func TestPeopleReadHostAndPID(t *testing.T) {
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{host + "/12", host + "/12/abc-34"} {
-		if got := Short(name); got != host+"/12" {
-			t.Errorf("%q reads %q", name, got)
-		}
-	}
-	if got := Short("revision-1/localhost/1"); got != "revision-1/localhost/1" {
-		t.Errorf("a function's name reads %q", got)
 	}
 }

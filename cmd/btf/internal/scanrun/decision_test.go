@@ -149,7 +149,7 @@ func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
 // Two that have looked at the same moment must not write the scan to two places.
 func TestOfTwoRunsDecidedFromTheSameOneBegins(t *testing.T) {
 	l := ledger.New(storetest.NewMemory(), "p", ledger.Options{})
-	begin := func(s settings, holder string) error {
+	begin := func(s settings, holder ledger.Holder) error {
 		run, err := s.run(holder)
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +157,7 @@ func TestOfTwoRunsDecidedFromTheSameOneBegins(t *testing.T) {
 		_, err = l.BeginRun(t.Context(), "s", "archive", nil, run, nil, s.begins(holder, "dead"))
 		return err
 	}
-	holder := func() string {
+	holder := func() ledger.Holder {
 		scan, err := l.Scan(t.Context(), "s")
 		if err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ type known struct {
 	splits   int             // that are kept
 	records  int64           // that are committed
 	live     []*ledger.Split // that others hold, who are not known to have died
-	runner   string          // another process that runs the scan, and is known to; empty: none
+	runner   ledger.Holder   // another process that runs the scan, and is known to; empty: none
 }
 
 // lookUp reads the scan of an id, in a ledger that must be there. name is the scan's in the file.
@@ -197,12 +197,12 @@ func (k *known) onlyWriter() error {
 	case len(k.live) == 0 && k.runner == "":
 		return nil
 	case len(k.live) == 0: // between two slices, or while it waits to try again
-		return fmt.Errorf("%s goes on with it, and each of two outputs would have a part of the scan; let it go on, or stop it", process.Short(k.runner))
+		return fmt.Errorf("%s goes on with it, and each of two outputs would have a part of the scan; let it go on, or stop it", k.runner.String())
 	}
 	slices.SortFunc(k.live, func(a, b *ledger.Split) int { return a.Index - b.Index })
 	first := k.live[0]
 	return fmt.Errorf("%s has split %d, for %s more unless it commits, and each of two outputs would have a part of the scan; let it go on, or stop it, or wait if it has died",
-		process.Short(first.Holder), first.Index, time.Until(first.Until).Round(time.Second))
+		first.Holder.String(), first.Index, time.Until(first.Until).Round(time.Second))
 }
 
 // compareDefinition notes what has changed, and refuses to mix records of two definitions.

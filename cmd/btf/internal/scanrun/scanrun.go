@@ -169,7 +169,7 @@ func (j *job) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seen := ""
+	var seen ledger.Holder
 	if j.seen != nil && j.seen.Run != nil {
 		seen = j.seen.Run.Holder
 	}

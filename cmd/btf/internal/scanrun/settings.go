@@ -25,7 +25,7 @@ type settings struct {
 	Before int64 `json:"before,omitempty"`
 }
 
-func (s *settings) run(holder string) (ledger.Run, error) {
+func (s *settings) run(holder ledger.Holder) (ledger.Run, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return ledger.Run{}, fmt.Errorf("keeping how the scan is run: %w", err)
@@ -49,7 +49,7 @@ var errElsewhere = errors.New("another process has just begun to write it elsewh
 
 // begins returns why a run may not replace another one. seen is the process that ran the scan when
 // it was looked at, if one did: a run with another output was decided from that.
-func (s *settings) begins(holder, seen string) func(replaced ledger.Run) error {
+func (s *settings) begins(holder, seen ledger.Holder) func(replaced ledger.Run) error {
 	return func(replaced ledger.Run) error {
 		before, err := settingsOf(&replaced)
 		if err != nil {

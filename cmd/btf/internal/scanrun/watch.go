@@ -191,9 +191,9 @@ func (w *watch) free(ctx context.Context, held []*ledger.Split) ([]*ledger.Split
 func heldBy(held []*ledger.Split, now time.Time) terminal.Problem {
 	slices.SortFunc(held, func(a, b *ledger.Split) int { return cmp.Compare(a.Index, b.Index) })
 	last := slices.MaxFunc(held, func(a, b *ledger.Split) int { return a.Until.Compare(b.Until) })
-	about := fmt.Sprintf("split %d is leased by %s", held[0].Index, process.Short(held[0].Holder))
+	about := fmt.Sprintf("split %d is leased by %s", held[0].Index, held[0].Holder.String())
 	if len(held) > 1 {
-		about = fmt.Sprintf("%d splits are leased by others, split %d by %s", len(held), held[0].Index, process.Short(held[0].Holder))
+		about = fmt.Sprintf("%d splits are leased by others, split %d by %s", len(held), held[0].Index, held[0].Holder.String())
 	}
 	left := max(0, last.Until.Sub(now)).Round(time.Second)
 	return terminal.Problem{About: about, Text: fmt.Sprintf("%s, for %s more unless it commits", about, left)}

@@ -33,7 +33,7 @@ type watched struct {
 }
 
 // killed returns the name in leases of a process that was killed just now.
-func killed(t *testing.T) string {
+func killed(t *testing.T) ledger.Holder {
 	t.Helper()
 	if !process.IsCertain() {
 		t.Skip("this system does not tell for certain whether a process has died")
@@ -60,7 +60,7 @@ func watching(t *testing.T, probe func(context.Context) error, test func(*watche
 	})
 }
 
-func (w *watched) lease(index int, holder string) *ledger.Lease {
+func (w *watched) lease(index int, holder ledger.Holder) *ledger.Lease {
 	w.t.Helper()
 	scan, err := w.ledger.Scan(w.t.Context(), "s")
 	if err != nil {

@@ -37,13 +37,13 @@ type Stream struct {
 
 // Partition is a range of keys that is read.
 type Partition struct {
-	ID           string    `json:"id"`
-	Range        string    `json:"range"`
-	LowWatermark time.Time `json:"lowWatermark"`
-	AgeSeconds   float64   `json:"ageSeconds"` // of the low watermark
-	Holder       string    `json:"holder,omitempty"`
-	LeaseSeconds float64   `json:"leaseSeconds,omitempty"` // that are left
-	VisitedAt    time.Time `json:"visitedAt,omitzero"`
+	ID           string        `json:"id"`
+	Range        string        `json:"range"`
+	LowWatermark time.Time     `json:"lowWatermark"`
+	AgeSeconds   float64       `json:"ageSeconds"` // of the low watermark
+	Holder       ledger.Holder `json:"holder,omitempty"`
+	LeaseSeconds float64       `json:"leaseSeconds,omitempty"` // that are left
+	VisitedAt    time.Time     `json:"visitedAt,omitzero"`
 	// Fruitless is how often in a row a holder has given it back for a reason that does not
 	// pass by itself.
 	Fruitless int    `json:"fruitless,omitempty"`
