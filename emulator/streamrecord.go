@@ -111,7 +111,7 @@ func (s *streamSender) send(m *bigtablepb.ReadChangeStreamResponse) error {
 	}
 	s.sent++
 	if s.fault != nil && s.fault.Cut && s.sent >= s.fault.CutAfter {
-		return s.fault.status()
+		return s.fault.cut(s.stream.Context())
 	}
 	return nil
 }
