@@ -3,7 +3,11 @@ package tail
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"google.golang.org/grpc/codes"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changeread"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
@@ -24,9 +28,7 @@ var again = retry.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: 0
 func (r *reader) run(ctx context.Context) {
 	failures, last, moved := 0, r.Position(), time.Now()
 	for {
-		closed, err := r.Read(ctx, func(item changestream.Item) (bool, error) {
-			return r.send(ctx, event{item: item}), nil
-		})
+		closed, err := r.read(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -48,6 +50,26 @@ func (r *reader) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// silence is how long a stream may say nothing before it is opened again. Heartbeats come
+// every few seconds.
+const silence = 2 * time.Minute
+
+var errSilent = fmt.Errorf("nothing has come for %s: %w", silence, retry.Bare(codes.Unavailable))
+
+// read reads until the stream is closed, is silent or fails.
+func (r *reader) read(ctx context.Context) (*bigtablepb.ReadChangeStreamResponse_CloseStream, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer silent.Stop()
+	return r.Read(ctx, func(item changestream.Item) (bool, error) {
+		silent.Stop() // the output may take its time
+		taken := r.send(ctx, event{item: item})
+		silent.Reset(silence)
+		return taken, nil
+	})
 }
 
 // send reports whether the event was taken. It is not if ctx ends before.

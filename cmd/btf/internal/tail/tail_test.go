@@ -106,6 +106,13 @@ func (r *rig) set(rows ...string) {
 	}
 }
 
+// told returns the notices.
+func (r *rig) told() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.notices)
+}
+
 // check compares what was shown of the rows that begin with prefix with what was written.
 func (r *rig) check(prefix string) {
 	r.t.Helper()
@@ -272,8 +279,8 @@ func TestAnOutageIsWaitedOutAndARefusalIsTold(t *testing.T) {
 		r.do(r.emulator.MergeTablets(tableName, []byte("m")))
 		r.set("a", "z")
 		time.Sleep(5 * time.Minute)
-		if len(r.notices) < 2 || len(r.notices) > 12 || !strings.Contains(r.notices[0], "tried again: reading a change stream of "+tableName+": Unavailable") {
-			t.Errorf("%d notices: %q", len(r.notices), r.notices)
+		if told := r.told(); len(told) < 2 || len(told) > 12 || !strings.Contains(told[0], "tried again: reading a change stream of "+tableName+": Unavailable") {
+			t.Errorf("%d notices: %q", len(told), told)
 		}
 		r.emulator.RemoveFault(outage)
 		time.Sleep(time.Minute)
@@ -287,6 +294,27 @@ func TestAnOutageIsWaitedOutAndARefusalIsTold(t *testing.T) {
 			!strings.Contains(err.Error(), "PermissionDenied; changes from "+gaveUp.From.UTC().Format(time.RFC3339Nano)+" on may be missing") {
 			t.Errorf("%v", err)
 		}
+	})
+}
+
+// A stream that stays open and says nothing more, not even a heartbeat, is opened again.
+//
+// covers: CS-29
+func TestASilentStreamIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, "m")
+		r.emulator.Inject(emulator.Fault{Method: "ReadChangeStream", Cut: true, Hang: true, CutAfter: 2, Count: 2})
+		r.start()
+		for range 3 {
+			r.set("a", "z")
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * silence)
+		r.check("")
+		if told := r.told(); len(told) != 1 || !strings.Contains(told[0], "nothing has come") {
+			t.Errorf("%q", told)
+		}
+		r.stop()
 	})
 }
 
