@@ -102,19 +102,25 @@ func AcquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, key Key, hol
 	if err != nil {
 		return nil, err
 	}
-	return acquireDoc[T, P](ctx, l, doc, before, holder, refuse)
+	return acquireDoc[T, P](ctx, l, doc, before, holder, func(v P) ([]Write, error) {
+		if refuse != nil {
+			return nil, refuse(v)
+		}
+		return nil, nil
+	})
 }
 
 // acquireDoc is AcquireDoc of a document that was read; the lease begins no earlier than
-// before.
-func acquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, doc Doc, before time.Time, holder Holder, refuse func(P) error) (*DocLease[T, P], error) {
+// before. with may refuse it too, and returns what is written with the lease.
+func acquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, doc Doc, before time.Time, holder Holder, with func(P) ([]Write, error)) (*DocLease[T, P], error) {
 	if holder == "" {
 		return nil, errors.New("a holder needs a name")
 	}
 	doc, err := l.edit(ctx, doc, func(doc Doc) (stamped, []Write, error) {
 		v, err := decodeDoc[T, P](doc)
-		if err == nil && refuse != nil {
-			err = refuse(v)
+		var rest []Write
+		if err == nil {
+			rest, err = with(v)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -128,7 +134,7 @@ func acquireDoc[T any, P Leased[T]](ctx context.Context, l *Ledger, doc Doc, bef
 		}
 		s.Fence++
 		s.Holder, s.LeaseMillis = holder, l.lease.Milliseconds()
-		return v, nil, nil
+		return v, rest, nil
 	})
 	if err != nil {
 		return nil, err

@@ -29,6 +29,8 @@ type Partition struct {
 	// VisitedAt is when a lease was last given back or the position refreshed, MovedAt when
 	// the position moved; both by the store's clock, zero: not yet.
 	VisitedAt, MovedAt time.Time
+	// Watched says that Ledger.Watched returns it.
+	Watched bool
 	// Holder has its lease, or had it last if Left is 0; empty: nobody has.
 	Holder Holder
 	// Left is how long its lease lasts; 0: nobody has it.
@@ -61,6 +63,7 @@ type partitionDoc struct {
 	IdleMillis   int64      `json:"idleMillis,omitempty"`
 	VisitedAt    time.Time  `json:"visitedAt,omitzero"`
 	MovedAt      time.Time  `json:"movedAt,omitzero"`
+	Watched      bool       `json:"watched,omitempty"`
 	Permanent
 	LeaseState
 }
@@ -76,7 +79,7 @@ func (p *partitionDoc) opening() changestream.Opening {
 func (p *partitionDoc) partition(s StreamID, doc Doc) *Partition {
 	out := &Partition{
 		PartitionID: PartitionID{Stream: s, Incarnation: doc.Key.ID}, Opening: p.opening(),
-		Idle: time.Duration(p.IdleMillis) * time.Millisecond, VisitedAt: p.VisitedAt, MovedAt: p.MovedAt,
+		Idle: time.Duration(p.IdleMillis) * time.Millisecond, VisitedAt: p.VisitedAt, MovedAt: p.MovedAt, Watched: p.Watched,
 		Holder: p.Holder, Fence: p.Fence, Fruitless: p.Fruitless, Deaths: p.Deaths, LastError: p.LastError, doc: doc,
 	}
 	if p.Holder != "" {
@@ -110,9 +113,10 @@ func (l *Ledger) Partition(ctx context.Context, p PartitionID) (*Partition, erro
 
 // Refresh makes a position durable up to which somebody without a lease has read and found
 // no change, in one write. It does so only if nobody has taken or written the partition
-// since p was read: then no holder lives, and what lies between the two positions is known to
-// be empty. The error wraps ErrLost otherwise. idle is as in PartitionLease.Release.
-func (l *Ledger) Refresh(ctx context.Context, p *Partition, at changestream.Position, idle time.Duration) error {
+// since p was read: then no holder lives, and what lies between the two positions is known
+// to be empty. The error wraps ErrLost otherwise. idle is as in PartitionLease.Release. If unwatch
+// is true, the partition is not watched any more.
+func (l *Ledger) Refresh(ctx context.Context, p *Partition, at changestream.Position, idle time.Duration, unwatch bool) error {
 	_, err := l.edit(ctx, p.doc, func(doc Doc) (stamped, []Write, error) {
 		if doc.Version != p.doc.Version {
 			return nil, nil, ErrLost
@@ -126,7 +130,11 @@ func (l *Ledger) Refresh(ctx context.Context, p *Partition, at changestream.Posi
 		}
 		v.move(at, doc.now())
 		v.IdleMillis, v.VisitedAt = idle.Milliseconds(), doc.now()
-		return v, nil, nil
+		if !unwatch {
+			return v, nil, nil
+		}
+		rest, err := l.unwatch(ctx, p.PartitionID, v)
+		return v, rest, err
 	})
 	if err != nil {
 		return fmt.Errorf("refreshing %s: %w", p.describe(), err)
@@ -157,22 +165,26 @@ func (l *Ledger) AcquirePartition(ctx context.Context, p PartitionID, holder Hol
 	if !isIncarnation(p.Incarnation) {
 		return nil, fmt.Errorf("acquiring a partition of change stream %q: %w", p.Stream.Name, ErrNotFound)
 	}
-	doc, err := AcquireDoc[partitionDoc](ctx, l, l.partitionKey(p), holder, nil)
-	return leased(doc, p, err)
+	before := time.Now()
+	doc, err := l.get(ctx, l.partitionKey(p))
+	if err != nil {
+		return nil, fmt.Errorf("acquiring %s: %w", p.describe(), err)
+	}
+	return l.acquirePartition(ctx, p, doc, before, holder)
 }
 
 // AcquireRead is AcquirePartition of a partition that was just read, which it does not read
 // again.
 func (l *Ledger) AcquireRead(ctx context.Context, p *Partition, holder Holder) (*PartitionLease, error) {
-	doc, err := acquireDoc[partitionDoc](ctx, l, p.doc, time.Now(), holder, nil)
-	return leased(doc, p.PartitionID, err)
+	return l.acquirePartition(ctx, p.PartitionID, p.doc, time.Now(), holder)
 }
 
-func leased(doc *DocLease[partitionDoc, *partitionDoc], p PartitionID, err error) (*PartitionLease, error) {
+func (l *Ledger) acquirePartition(ctx context.Context, p PartitionID, doc Doc, before time.Time, holder Holder) (*PartitionLease, error) {
+	leased, err := acquireDoc[partitionDoc](ctx, l, doc, before, holder, func(v *partitionDoc) ([]Write, error) { return l.watch(ctx, p, v) })
 	if err != nil {
 		return nil, fmt.Errorf("acquiring %s: %w", p.describe(), err)
 	}
-	return &PartitionLease{doc: doc, id: p, opening: make(map[string]string)}, nil
+	return &PartitionLease{doc: leased, id: p, opening: make(map[string]string)}, nil
 }
 
 // isIncarnation reports whether a text may be the name of a document: a task may hold

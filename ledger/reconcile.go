@@ -15,9 +15,10 @@ import (
 // StreamLease is the right to reconcile a stream, for one at a time. It is for one
 // goroutine.
 type StreamLease struct {
-	doc    *DocLease[streamDoc, *streamDoc]
-	id     StreamID
-	ticked time.Time // for Stream.TickedAt; zero: that stays
+	doc *DocLease[streamDoc, *streamDoc]
+	id  StreamID
+	// For Stream.TickedAt, ListedAt and NextList; zero: it stays.
+	ticked, listed, next time.Time
 }
 
 // AcquireStream takes the lease of a stream that nobody holds, or whose lease is over by
@@ -31,14 +32,14 @@ func (l *Ledger) AcquireStream(ctx context.Context, s StreamID, holder Holder) (
 	return &StreamLease{doc: doc, id: s}, nil
 }
 
-// Ticked notes for Release that all that was due at a time is published.
-func (s *StreamLease) Ticked(at time.Time) { s.ticked = at }
-
 // Release gives the stream back.
 func (s *StreamLease) Release(ctx context.Context, cause error) error {
 	err := s.doc.Release(ctx, Cause{Err: cause}, func(v *streamDoc) error {
 		if !s.ticked.IsZero() {
 			v.TickedAt = s.ticked
+		}
+		if !s.listed.IsZero() {
+			v.ListedAt, v.NextList = s.listed, s.next
 		}
 		if cause == nil {
 			v.LastError = ""

@@ -27,9 +27,10 @@ type Stream struct {
 	Initial bool
 	// Missing are the keys that the last reconciliation has missed.
 	Missing []changestream.Missing
-	// TickedAt is the time of the last tick that has published all that was due, by the
-	// store's clock.
-	TickedAt time.Time
+	// TickedAt is the time of the last tick that has published all that was due among the
+	// watched partitions, ListedAt that of the last that has done so among all, and NextList
+	// when the next of these is due; by the store's clock, zero: not yet.
+	TickedAt, ListedAt, NextList time.Time
 }
 
 // streamDoc is a stream as it is kept. A process must hold its lease to reconcile it.
@@ -40,6 +41,8 @@ type streamDoc struct {
 	Initial  bool         `json:"initial,omitempty"`
 	Missing  []missingDoc `json:"missing,omitempty"`
 	TickedAt time.Time    `json:"tickedAt,omitzero"`
+	ListedAt time.Time    `json:"listedAt,omitzero"`
+	NextList time.Time    `json:"nextList,omitzero"`
 	Permanent
 	LeaseState
 }
@@ -52,7 +55,7 @@ type missingDoc struct {
 }
 
 func (s *streamDoc) stream() *Stream {
-	out := &Stream{StreamID: StreamID{Name: s.Name, Table: s.Table}, Start: s.Start, Initial: s.Initial, TickedAt: s.TickedAt}
+	out := &Stream{StreamID: StreamID{Name: s.Name, Table: s.Table}, Start: s.Start, Initial: s.Initial, TickedAt: s.TickedAt, ListedAt: s.ListedAt, NextList: s.NextList}
 	for _, m := range s.Missing {
 		out.Missing = append(out.Missing, changestream.Missing{
 			Range: m.Range.keys(), FirstSeen: m.FirstSeen, Seen: m.Seen, LowWatermark: m.LowWatermark,

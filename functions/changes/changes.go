@@ -77,7 +77,7 @@ type Config struct {
 	// Stopping ends when the process is to stop: then every visit does.
 	Stopping context.Context
 	Logger   *slog.Logger
-	// Report is called with each visit, Ticked with each tick that has reconciled a stream.
+	// Report is called with each visit, Ticked with each tick that has listed all partitions.
 	Report func(context.Context, Visit)
 	Ticked func(context.Context, Reconciliation)
 }

@@ -26,7 +26,8 @@ const (
 type cadence struct {
 	most time.Duration // the longest pause
 	// fresh is the age from which on a position is written anew by a visit without a change.
-	// It is at least the longest pause, so that no position gets older than twice as much.
+	// It is at least the longest pause and the longest time between two lists, so that no
+	// position gets older than twice as much.
 	fresh time.Duration
 }
 
@@ -67,6 +68,28 @@ func (c cadence) due(p *ledger.Partition, before, now time.Time) bool {
 	return at.After(before.Add(Tick / 2))
 }
 
+// listPer times the number of partitions is how often all of them are listed: 10,000 each
+// hour, and 166 at each tick.
+const listPer = time.Hour / 10_000
+
+// list is after what time all partitions are to be listed again. It is 0 if one of them has
+// never been leased, or if so many are watched that to read these would cost more.
+func (c cadence) list(partitions []*ledger.Partition) time.Duration {
+	watched := 0
+	for _, p := range partitions {
+		switch {
+		case p.Watched:
+			watched++
+		case p.Idle == 0:
+			return 0
+		}
+	}
+	if 2*watched >= len(partitions) {
+		return 0
+	}
+	return min(time.Duration(len(partitions))*listPer, c.fresh)
+}
+
 // sweeps reports whether a partition is first read without its lease: it is likely to have
 // no changes, and there is a place where its last holder has given it back.
 func (s *stream) sweeps(p *ledger.Partition) bool {
@@ -88,11 +111,12 @@ func (f *function) quiet(ctx context.Context, s *stream, p *ledger.Partition, v 
 	}
 	v.LowWatermark = at.LowWatermark
 	c := s.cadence(keeps)
-	if p.Now().Sub(p.LowWatermark) < c.fresh {
+	_, pause := c.last(p, p.Now().Add(Tick/2))
+	unwatch := p.Watched && pause == c.most
+	if !unwatch && p.Now().Sub(p.LowWatermark) < c.fresh {
 		return true, nil
 	}
-	_, pause := c.last(p, p.Now().Add(Tick/2))
-	err = f.cfg.Ledger.Refresh(ctx, p, *at, pause)
+	err = f.cfg.Ledger.Refresh(ctx, p, *at, pause, unwatch)
 	if errors.Is(err, ledger.ErrLost) {
 		err = nil // somebody reads it
 	}

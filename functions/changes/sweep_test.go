@@ -54,7 +54,7 @@ func TestAVisitWithoutChangesWritesNothing(t *testing.T) {
 		meter := ledger.NewMeter(r.store)
 		reader := r.cfg
 		reader.Ledger = r.ledger(meter)
-		writes := int64(0)
+		writes, unwatched := int64(0), 0
 		for minute := range 24 * 60 {
 			next := time.Now().Add(time.Minute)
 			r.tick()
@@ -68,14 +68,18 @@ func TestAVisitWithoutChangesWritesNothing(t *testing.T) {
 				used := meter.Usage().Minus(before)
 				writes += used.Writes
 				refresh := p.Now().Sub(p.LowWatermark) >= retention/20
+				if p.Watched && !r.partition().Watched { // it has been idle for long, which is noted once
+					unwatched++
+					used.Reads, used.Writes = used.Reads-1, used.Writes-1
+				}
 				if minute > 0 && (used.Reads != 1 || refresh != (used.Writes == 1) || used.Writes > 1) {
 					t.Errorf("in minute %d, with a position %s old, a visit takes %+v", minute, p.Now().Sub(p.LowWatermark), used)
 				}
 			}
 			time.Sleep(time.Until(next))
 		}
-		if most := int64(2 + 20); writes > most || writes < 10 {
-			t.Errorf("%d writes in a day without changes, the most is %d", writes, most)
+		if most := int64(4 + 20); writes > most || writes < 10 || unwatched != 1 {
+			t.Errorf("%d writes in a day without changes, the most is %d; unwatched %d times", writes, most, unwatched)
 		}
 		if got := kinds(r.outcomes()); got["idle"] < 140 || got["idle"] > 160 || len(got) > 1 {
 			t.Errorf("visits of a day: %v, with maxIdle: 10m", got)
@@ -252,4 +256,90 @@ func TestSweepsAtTheSameTimeDeliverAChangeOnce(t *testing.T) {
 			t.Errorf("%d records, %v", len(r.records), got)
 		}
 	})
+}
+
+// Between two lists of all partitions, a tick reads only those that have had changes lately.
+// Of what happens meanwhile it misses nothing: not a partition that a dead holder has left,
+// and not the successors of one that has closed, whose task is lost.
+func TestATickReadsOnlyPartitionsThatHadChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 500 // listed each three minutes
+		r, _ := swept(t, toLog, n)
+		meter := ledger.NewMeter(r.store)
+		for range 40 {
+			r.round()
+		}
+		r.cfg.Ledger = r.ledger(meter)
+		listed := 0
+		tick := func() {
+			t.Helper()
+			before := meter.Usage()
+			r.tick()
+			switch used := meter.Usage().Minus(before); {
+			case used.Reads >= n:
+				listed++
+			case used.Reads > 20 || used.Writes > 2:
+				t.Errorf("a tick takes %+v", used)
+			}
+		}
+		for range 30 {
+			tick()
+			r.work()
+			time.Sleep(time.Minute)
+		}
+		if listed < 9 || listed > 11 {
+			t.Errorf("%d partitions are listed %d times in half an hour", n, listed)
+		}
+
+		for _, row := range []string{"00100x", "00200x"} {
+			if row == "00100x" { // a holder that dies once it has the lease
+				cfg := r.cfg
+				cfg.Ledger = r.ledger(&storetest.Faulty{Store: r.store, Next: func(commit bool) storetest.Fault {
+					if commit {
+						return storetest.FaultCrashAfter
+					}
+					return storetest.FaultNone
+				}})
+				r.set(row, 1)
+				r.deliver(t.Context(), cfg, taskOf(t, r.partitionOf(row)))
+			} else {
+				r.set(row, 1)
+				r.deliver(t.Context(), r.cfg, taskOf(t, r.partitionOf(row)))
+				r.set(row, 2)
+				if err := r.emulator.SplitTablet(tableName, []byte(row)); err != nil {
+					t.Fatal(err)
+				}
+				r.deliver(t.Context(), r.cfg, taskOf(t, r.partitionOf(row)))
+				r.take() // the task of the successors is lost
+				r.set(row, 3)
+			}
+			for range 3 {
+				tick()
+				r.work()
+				time.Sleep(time.Minute)
+			}
+		}
+		if got := fmt.Sprint(r.values()); got != "map[00100x:[1] 00200x:[1 2 3]]" {
+			t.Errorf("%s: %s", got, r.log)
+		}
+		if err := r.held(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// partitionOf returns the partition that holds a row.
+func (r *rig) partitionOf(row string) *ledger.Partition {
+	r.t.Helper()
+	top, err := r.ledger(r.store).Topology(r.t.Context(), streamID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, p := range top.Partitions {
+		if p.Range.Contains(row) {
+			return p
+		}
+	}
+	r.t.Fatal("no partition holds the row")
+	return nil
 }

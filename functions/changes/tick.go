@@ -34,19 +34,50 @@ func (f *function) tick(ctx context.Context, s *stream) error {
 	if err != nil {
 		return err
 	}
-	due, found, err := f.reconcile(ctx, s, lease, s.cadence(retention))
+	err = f.publishDue(ctx, s, lease, s.cadence(retention))
 	if errors.Is(err, ledger.ErrLost) {
 		return nil // another tick has taken over
 	}
-	if err == nil {
-		err = errors.Join(f.publish(ctx, s, due.now, s.change.MaxStreams), f.publish(ctx, s, due.idle, s.change.MaxStreams*sweepFactor))
-	}
-	if err == nil {
-		lease.Ticked(due.at)
-		f.cfg.Ticked(ctx, found)
-	}
 	return errors.Join(err, lease.Release(context.WithoutCancel(ctx), err))
 }
+
+// publishDue publishes tasks of the partitions that are due: among those that are watched, if
+// that is enough, or else among all, which are reconciled then.
+func (f *function) publishDue(ctx context.Context, s *stream, lease *ledger.StreamLease, c cadence) error {
+	known, now := lease.Stream(), lease.Now()
+	enough := now.Before(known.NextList.Add(-Tick / 2))
+	var closed []ledger.PartitionID
+	if enough || !known.ListedAt.Truncate(forgetEvery).Equal(now.Truncate(forgetEvery)) {
+		var watched []*ledger.Partition
+		var err error
+		if watched, closed, err = f.cfg.Ledger.Watched(ctx, s.id); err != nil {
+			return err
+		}
+		if enough && len(closed) == 0 {
+			err := f.publishAll(ctx, s, dueOf(known, watched, nil, now, c))
+			if err == nil {
+				lease.Ticked(now)
+			}
+			return err
+		}
+	}
+	listed, err := f.reconcile(ctx, s, lease, c)
+	if err == nil {
+		err = f.publishAll(ctx, s, listed.due)
+	}
+	if err == nil {
+		err = lease.Forget(ctx, closed)
+	}
+	if err == nil {
+		lease.Listed(listed.at, listed.next)
+		f.cfg.Ticked(ctx, listed.found)
+	}
+	return err
+}
+
+// forgetEvery is how often a stream whose partitions are listed at each tick forgets those
+// that have closed.
+const forgetEvery = time.Hour
 
 // startOf resolves where a stream starts.
 func startOf(start pipeline.Start, now time.Time, retention time.Duration) (time.Time, error) {
@@ -74,32 +105,43 @@ func startOf(start pipeline.Start, now time.Time, retention time.Duration) (time
 	return at.Truncate(time.Microsecond), nil
 }
 
-// reconcile brings the ledger to what the service has, and returns the partitions that
-// are due.
-func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease, c cadence) (due due, found Reconciliation, err error) {
+// listed is what a tick knows that has listed all partitions.
+type listed struct {
+	due   due
+	at    time.Time // when they were listed, by the store's clock
+	next  time.Time // when they are to be listed again; zero: at the next tick
+	found Reconciliation
+}
+
+// reconcile brings the ledger to what the service has.
+func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease, c cadence) (l listed, err error) {
 	conn, err := f.cfg.Conn(ctx, s.change)
 	if err != nil {
-		return due, found, err
+		return l, err
 	}
 	service, err := changeread.Partitions(ctx, s.table, conn)
 	if err != nil {
-		return due, found, err
+		return l, err
 	}
 	top, err := f.cfg.Ledger.Topology(ctx, s.id)
 	if err != nil {
-		return due, found, err
+		return l, err
 	}
+	l.at = top.ReadAt
 	r := changestream.Reconcile(top.Compare(service), f.cfg.Graces, top.ReadAt)
-	due = dueOf(top, r.Awaited, c) // decided before Reconcile opens more
+	l.due = dueOf(top.Stream, top.Partitions, r.Awaited, top.ReadAt, c) // decided before Reconcile opens more
 	done, err := lease.Reconcile(ctx, top, r)
 	if done.Tokenless > 0 {
 		f.cfg.Logger.WarnContext(ctx, "ranges of keys had lost their place and are read again from an hour before it",
 			"stream", s.change.Name, "ranges", done.Tokenless)
 	}
-	found = reconciliationOf(s, top, &r, due, len(service))
-	found.Opened, found.Tokenless = len(done.Opened), done.Tokenless
-	due.now = append(done.Opened, due.now...)
-	return due, found, err
+	l.found = reconciliationOf(s, top, &r, l.due, len(service))
+	l.found.Opened, l.found.Tokenless = len(done.Opened), done.Tokenless
+	l.due.now = append(done.Opened, l.due.now...)
+	if now := lease.Stream(); !now.Initial && len(done.Opened)+len(top.Pending)+len(now.Missing) == 0 {
+		l.next = top.ReadAt.Add(c.list(top.Partitions))
+	}
+	return l, err
 }
 
 // Reconciliation says what one tick has found of a stream, and what it has recovered. Ages
@@ -146,27 +188,34 @@ func reconciliationOf(s *stream, top *ledger.Topology, r *changestream.Reconcile
 	return t
 }
 
-// due are the partitions that a tick has visited, the oldest position first.
+// due are partitions to be visited, the oldest position first.
 type due struct {
-	at   time.Time            // by the store's clock
 	now  []ledger.PartitionID // they are likely to have changes
 	idle []ledger.PartitionID
 }
 
-// dueOf lists the partitions whose visit is due. A partition whose close others wait for is
-// due at once.
-func dueOf(top *ledger.Topology, awaited []int, c cadence) due {
+func (f *function) publishAll(ctx context.Context, s *stream, d due) error {
+	return errors.Join(f.publish(ctx, s, d.now, s.change.MaxStreams), f.publish(ctx, s, d.idle, s.change.MaxStreams*sweepFactor))
+}
+
+// dueOf lists those of the partitions whose visit is due. A partition whose close others wait
+// for is due at once.
+func dueOf(known *ledger.Stream, partitions []*ledger.Partition, awaited []int, at time.Time, c cadence) due {
 	var now, idle []*ledger.Partition
-	for i, p := range top.Partitions {
+	for i, p := range partitions {
+		before := known.ListedAt
+		if p.Watched {
+			before = known.TickedAt
+		}
 		switch {
 		case p.Left > 0:
 		case p.Idle == 0 || p.Abandoned() || slices.Contains(awaited, i):
 			now = append(now, p)
-		case c.due(p, top.Stream.TickedAt, top.ReadAt):
+		case c.due(p, before, at):
 			idle = append(idle, p)
 		}
 	}
-	return due{at: top.ReadAt, now: oldestFirst(now), idle: oldestFirst(idle)}
+	return due{now: oldestFirst(now), idle: oldestFirst(idle)}
 }
 
 func oldestFirst(partitions []*ledger.Partition) []ledger.PartitionID {

@@ -41,6 +41,7 @@ func runLedger(t *testing.T, open func(t *testing.T) ledger.Store) {
 		"a lost reply to a close loses no key":                lostClose,
 		"a recovery is void when a parent has closed":         recoveries,
 		"a refreshed position is nobody else's":               refreshed,
+		"what is leased is watched":                           watched,
 		"a completed range is not missing":                    completedRange,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })

@@ -311,7 +311,7 @@ func refreshed(t *testing.T, f *fixture) {
 	lost := func(what string, p *ledger.Partition) {
 		t.Helper()
 		before := read()
-		if err := l.Refresh(t.Context(), p, changestream.Position{Token: "late"}, 0); !errors.Is(err, ledger.ErrLost) {
+		if err := l.Refresh(t.Context(), p, changestream.Position{Token: "late"}, 0, false); !errors.Is(err, ledger.ErrLost) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if now := read(); !slices.Equal(now.Tokens, before.Tokens) || now.Fence != before.Fence {
@@ -319,15 +319,9 @@ func refreshed(t *testing.T, f *fixture) {
 		}
 	}
 	for _, fault := range []Fault{FaultLost, FaultReplyLost, FaultRepeated} {
-		p, faults := read(), 0
-		faulty := ledger.New(&Faulty{Store: f.Store, Next: func(commit bool) Fault {
-			if !commit || faults > 0 {
-				return FaultNone
-			}
-			faults++
-			return fault
-		}}, f.pipeline, ledger.Options{})
-		if err := faulty.Refresh(t.Context(), p, at, time.Minute); err != nil {
+		p := read()
+		faulty := ledger.New(&Faulty{Store: f.Store, Next: onFirstCommit(fault)}, f.pipeline, ledger.Options{})
+		if err := faulty.Refresh(t.Context(), p, at, time.Minute, false); err != nil {
 			t.Fatal(err)
 		}
 		now := read()
@@ -348,7 +342,7 @@ func refreshed(t *testing.T, f *fixture) {
 	}
 	lost("given back since", p)
 	p = read()
-	if err := l.Refresh(t.Context(), p, at, 0); err != nil {
+	if err := l.Refresh(t.Context(), p, at, 0, false); err != nil {
 		t.Fatal(err)
 	}
 	if lease, err = l.AcquireRead(t.Context(), p, "reader"); err != nil || lease.Partition().Tokens[0].Value != "beat" { // read in the past
@@ -368,11 +362,82 @@ func refreshed(t *testing.T, f *fixture) {
 	if _, err := holdPartition(t, l, p).Close(t.Context(), into(keysOf("-")[0], keysOf("-b b-")), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Refresh(t.Context(), p, at, 0); !errors.Is(err, ledger.ErrLost) {
+	if err := l.Refresh(t.Context(), p, at, 0, false); !errors.Is(err, ledger.ErrLost) {
 		t.Errorf("closed since: %v", err)
 	}
 	if _, err := l.Partition(t.Context(), first.PartitionID); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("a partition that has closed: %v", err)
+	}
+}
+
+// A partition is watched from when it is leased, whatever becomes of its holder, until it is
+// unwatched; that it has closed is known until the coordinator forgets it.
+func watched(t *testing.T, f *fixture) {
+	l := ledger.New(f, f.pipeline, ledger.Options{})
+	top := f.partitioned(t, l, keysOf("-b b-"))
+	var closed []ledger.PartitionID
+	is := func(want string, wantClosed bool) {
+		t.Helper()
+		var partitions []*ledger.Partition
+		var err error
+		partitions, closed, err = l.Watched(t.Context(), streamID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(partitions, func(a, b *ledger.Partition) int { return strings.Compare(a.Range.Start, b.Range.Start) })
+		if got := held(&ledger.Topology{Partitions: partitions}); got != want || (len(closed) > 0) != wantClosed {
+			t.Errorf("watched are %q, %v, want %q, %t", got, closed, want, wantClosed)
+		}
+	}
+	is("", false)
+	lost := ledger.New(&Faulty{Store: f.Store, Next: onFirstCommit(FaultReplyLost)}, f.pipeline, ledger.Options{Lease: time.Millisecond})
+	if _, err := lost.AcquirePartition(t.Context(), top.Partitions[0].PartitionID, "dead"); err != nil {
+		t.Fatal(err)
+	}
+	is("-b", false)
+	second := holdPartition(t, l, top.Partitions[1])
+	is("-b b-", false)
+	at := &changestream.Position{Token: "read", LowWatermark: top.Stream.Start}
+	if err := second.Release(t.Context(), at, time.Minute, ledger.Cause{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Partition(t.Context(), top.Partitions[1].PartitionID)
+	if err == nil {
+		err = l.Refresh(t.Context(), p, *at, time.Minute, true)
+	}
+	if err != nil || !p.Watched {
+		t.Fatalf("%v, %t", err, p.Watched)
+	}
+	is("-b", false)
+	f.await(t, time.Millisecond)
+	if _, err := holdPartition(t, l, top.Partitions[0]).Close(t.Context(), into(keysOf("-b")[0], keysOf("-a a-b")), nil); err != nil {
+		t.Fatal(err)
+	}
+	is("", true)
+	lease, err := l.AcquireStream(t.Context(), streamID, "coordinator")
+	if err == nil {
+		err = lease.Forget(t.Context(), closed)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	is("", false)
+	if held(topology(t, l)) != "-a a-b b-" {
+		t.Errorf("forgetting has changed the partitions: %s", held(topology(t, l)))
+	}
+	holdPartition(t, l, topology(t, l).Partitions[2])
+	is("b-", false)
+}
+
+// onFirstCommit has one commit fail.
+func onFirstCommit(fault Fault) func(bool) Fault {
+	failed := false
+	return func(commit bool) Fault {
+		if !commit || failed {
+			return FaultNone
+		}
+		failed = true
+		return fault
 	}
 }
 
