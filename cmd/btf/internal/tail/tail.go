@@ -232,11 +232,11 @@ func (t *tailer) reconcile(ctx context.Context, now time.Time) error {
 	return t.read(ctx)
 }
 
-// giveUp says from when on changes are missing.
+// giveUp says from when on changes are missing, unless it is the start that is refused.
 func (t *tailer) giveUp(p *place, err error) error {
 	if retry.Classify(err).Verdict == retry.VerdictRejected && len(p.Tokens) == 0 && t.readers[p.id].Position().Token == "" {
-		err = fmt.Errorf("%w; the start must lie within what the table keeps of its changes, behind the time at which "+
-			"its change stream was turned on, and not in the future by the service's clock", err)
+		return fmt.Errorf("the start, %s, is refused: it must lie within what the table keeps of its changes, after the time at which "+
+			"its change stream was turned on, and not in the future by the service's clock: %w", p.Start.UTC().Format(time.RFC3339Nano), err)
 	}
 	return &GaveUpError{Keys: p.Range, From: t.places.lowest(), Err: withHint(err)}
 }

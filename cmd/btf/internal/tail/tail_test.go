@@ -330,7 +330,7 @@ func TestWhatNeverPassesIsGivenUp(t *testing.T) {
 		}
 		r.emulator.ClearFaults()
 		r.cfg.Start = time.Now().Add(time.Hour)
-		if err := Run(t.Context(), r.cfg); !errors.As(err, &gaveUp) || !strings.Contains(err.Error(), "not in the future by the service's clock") {
+		if err := Run(t.Context(), r.cfg); errors.As(err, &gaveUp) || !strings.Contains(err.Error(), "not in the future by the service's clock: ") {
 			t.Errorf("%v", err)
 		}
 		r.cfg.Start = time.Now()
