@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
@@ -124,11 +124,7 @@ func (r *replayRun) run(ctx context.Context) (err error) {
 }
 
 func (r *replayRun) load() (*pipeline.Pipeline, error) {
-	text, err := os.ReadFile(r.file)
-	if err != nil {
-		return nil, fmt.Errorf("reading the pipeline file: %w", err)
-	}
-	p, err := pipeline.Parse(text, r.env.PipelineOptions(r.file))
+	p, err := setup.ParseFile(r.env, r.file)
 	if err != nil {
 		return nil, err
 	}

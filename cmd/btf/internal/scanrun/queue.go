@@ -5,25 +5,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
-	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
-	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
-	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
-	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // queue stands for the topics of a scan in one process: tasks that are published
@@ -32,24 +22,18 @@ type queue struct {
 	planner, worker http.Handler
 	stopping        context.Context // ends with the command, and when the scan is finished
 	stop            context.CancelFunc
-	rows, records   atomic.Int64 // read and delivered in this process
+	*results                      // what the functions say of the deliveries
+	wake            chan struct{} // holds one; there is a task
 
-	mu        sync.Mutex
-	tasks     [][]byte
-	busy      int           // tasks that workers have
-	wake      chan struct{} // holds one; there is a task
-	refused   error         // why the planner has refused the request
-	reason    error         // what a worker last met; nil once one went well
-	fatal     error         // what ends the command: no other attempt is of use
-	heldAt    time.Time     // when another's lease has last kept a delivery off
-	failures  []scanworker.Failure
-	done      *task.ScanDone
-	elsewhere bool // another process has told of the scan's end
+	mu    sync.Mutex
+	tasks [][]byte
+	busy  int // tasks that workers have
 }
 
 func newQueue(ctx context.Context) *queue {
 	q := &queue{wake: make(chan struct{}, 1)}
 	q.stopping, q.stop = context.WithCancel(ctx)
+	q.results = &results{stop: q.stop}
 	return q
 }
 
@@ -57,10 +41,7 @@ func newQueue(ctx context.Context) *queue {
 func (q *queue) Publish(_ context.Context, messages ...any) error {
 	for _, m := range messages {
 		if done, ok := m.(task.ScanDone); ok {
-			q.mu.Lock()
-			q.done = &done
-			q.mu.Unlock()
-			q.stop()
+			q.finish(&done)
 			continue
 		}
 		body, err := task.Encode(m)
@@ -93,97 +74,6 @@ func (q *queue) idle() bool {
 	return len(q.tasks) == 0 && q.busy == 0
 }
 
-// end takes a scan that another process has finished.
-func (q *queue) end(scan *ledger.Scan) {
-	q.mu.Lock()
-	if q.done == nil {
-		done := scanjob.Done(scan)
-		q.done, q.elsewhere = &done, true
-	}
-	q.mu.Unlock()
-	q.stop()
-}
-
-func (q *queue) endedElsewhere() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.elsewhere
-}
-
-// planned takes the planner's reports.
-func (q *queue) planned(_ context.Context, s scanplanner.Summary) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.refused = s.Refused
-}
-
-// report takes the worker's reports.
-func (q *queue) report(_ context.Context, s scanworker.Summary) {
-	q.rows.Add(s.Rows)
-	q.records.Add(s.Records)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, f := range s.Failures {
-		q.addFailure(f)
-	}
-	switch s.Outcome {
-	case scanworker.OutcomeHeld:
-		q.heldAt = time.Now()
-	case scanworker.OutcomeReturned:
-		if q.reason = s.Reason; isFinal(s.Reason) {
-			q.fatal = s.Reason
-			q.stop()
-		}
-	case scanworker.OutcomeDone, scanworker.OutcomeContinued:
-		q.reason = s.Reason // of a slice that is over: why it has not moved
-	}
-}
-
-// addFailure adds up what the policy has taken, over all splits.
-func (q *queue) addFailure(f scanworker.Failure) {
-	for i := range q.failures {
-		if known := &q.failures[i]; known.What == f.What && known.Error == f.Error {
-			known.Count += f.Count
-			return
-		}
-	}
-	q.failures = append(q.failures, f)
-}
-
-// mostFailures bounds the kinds of failures that are told.
-const mostFailures = 10
-
-// tellFailures says what the policy has taken, a line for each kind.
-func (q *queue) tellFailures(out io.Writer) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	slices.SortStableFunc(q.failures, func(a, b scanworker.Failure) int { return cmp.Compare(b.Count, a.Count) })
-	for i, f := range q.failures {
-		if i == mostFailures {
-			fmt.Fprintf(out, "and %s of failures more\n", terminal.Plural(len(q.failures)-i, "kind"))
-			return
-		}
-		fmt.Fprintf(out, "%d times: %s: %s\n", f.Count, f.What, terminal.Escape(f.Error))
-	}
-}
-
-// isFinal reports whether an error is one that asking again does not better: a service
-// has said that it will not serve this caller or that there is no such thing (a table
-// that is missing fails its scan, so this is a topic), or a file of this machine cannot
-// be written. It would only use up the attempts after which a split has failed.
-func isFinal(err error) bool {
-	var file *fs.PathError
-	code := retry.Classify(err).Code
-	return code == codes.PermissionDenied || code == codes.Unauthenticated || code == codes.NotFound || errors.As(err, &file)
-}
-
-// trouble says whether others' leases keep deliveries off, and what a worker last met.
-func (q *queue) trouble() (keptOff bool, reason error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return time.Since(q.heldAt) < 2*redelivery.Max, q.reason
-}
-
 // ask delivers a request to the planner, with the scan's id as the message's.
 func (q *queue) ask(ctx context.Context, id string, r task.ScanRequest) error {
 	body, err := task.Encode(r)
@@ -191,19 +81,7 @@ func (q *queue) ask(ctx context.Context, id string, r task.ScanRequest) error {
 		return err
 	}
 	if status := deliverTo(ctx, q.planner, id, body); status != http.StatusNoContent {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return fmt.Errorf("the scan could not be planned: %w", cmp.Or(q.refused, fmt.Errorf("status %d", status)))
-	}
-	return nil
-}
-
-// failed returns the end of a scan that has failed, if it has.
-func (q *queue) failed() *task.ScanDone {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.done != nil && q.done.State == string(ledger.ScanFailed) {
-		return q.done
+		return fmt.Errorf("the scan could not be planned: %w", cmp.Or(q.refusal(), fmt.Errorf("status %d", status)))
 	}
 	return nil
 }
@@ -226,9 +104,7 @@ func (q *queue) run(n int, tick func(context.Context)) (*task.ScanDone, error) {
 		}
 	}
 	workers.Wait()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.done, q.fatal
+	return q.ended()
 }
 
 // redelivery is waited before a task that was refused is delivered again.

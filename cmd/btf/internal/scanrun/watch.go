@@ -78,7 +78,7 @@ func (w *watch) tick(ctx context.Context) {
 	if time.Since(w.looked) < w.pause {
 		return
 	}
-	keptOff, reason := w.queue.trouble()
+	keptOff, reason := w.queue.obstacle()
 	var met terminal.Problem
 	if reason != nil {
 		met = terminal.Problem{About: reason.Error(), Text: reason.Error()}
@@ -104,7 +104,7 @@ func (w *watch) tick(ctx context.Context) {
 		w.moved = w.looked
 	}
 	if reason == nil {
-		met = w.trouble(ctx, now, keptOff)
+		met = w.problem(ctx, now, keptOff)
 	}
 	if w.show.Due(met) {
 		w.show.tell(now, met)
@@ -135,8 +135,8 @@ func (w *watch) settle(ctx context.Context) {
 	}
 }
 
-// trouble says what the scan waits for where no worker has met an error.
-func (w *watch) trouble(ctx context.Context, now *share, keptOff bool) terminal.Problem {
+// problem says what the scan waits for where no worker has met an error.
+func (w *watch) problem(ctx context.Context, now *share, keptOff bool) terminal.Problem {
 	if keptOff {
 		held, err := w.free(ctx, now.held)
 		if err != nil {
