@@ -23,6 +23,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
+	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 )
 
 const tableName = "projects/p/instances/i/tables/t"
@@ -174,10 +175,11 @@ func TestEachChangeIsShownOnceWhileTabletsMove(t *testing.T) {
 	})
 }
 
-// A close that nobody has seen, because its partition was formed again before it was read,
-// leaves tokens that wait. They are used after a while, and nothing is lost.
+// Random splits, merges and breaks lose and repeat nothing, with and without a prefix. A
+// partition that is formed again before a reader has seen its close leaves the other parent's
+// token waiting; it is used after a while.
 //
-// stream-case: 26, 27
+// stream-case: 26
 func TestRandomMovesLoseAndRepeatNothing(t *testing.T) {
 	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
@@ -379,4 +381,30 @@ func TestATableWithTooManyPartitionsIsRefused(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// Keys without a partition and without a token are read again after 20 minutes, once, from
+// an hour before the lowest position, but not from before the start.
+//
+// stream-case: 27
+func TestKeysThatLostTheirPlaceAreReadAgain(t *testing.T) {
+	now := time.Date(2026, 8, 30, 10, 0, 0, 0, time.UTC)
+	service := rowrange.Cut(rowrange.Range{}, []string{"g", "m"})
+	for ago, want := range map[time.Duration]time.Time{10 * time.Hour: now.Add(-time.Hour), time.Minute: now.Add(-time.Minute)} {
+		p := places{start: now.Add(-ago), held: map[int]*place{}}
+		p.open(changestream.Opening{Range: service[0], LowWatermark: now})
+		p.open(changestream.Opening{Range: service[2], LowWatermark: now})
+		var opened []changestream.Opening
+		for at := now; at.Before(now.Add(time.Hour)); at = at.Add(reconcileEvery) {
+			if p.areRead(rowrange.Range{}) {
+				break
+			}
+			if opened = append(opened, p.reconcile(service, rowrange.Range{}, at)...); len(opened) > 0 && at.Sub(now) < 20*time.Minute {
+				t.Errorf("opened after %s", at.Sub(now))
+			}
+		}
+		if len(opened) != 1 || opened[0].Range != service[1] || !opened[0].Start.Equal(want) || len(p.held) != 3 {
+			t.Errorf("opened %+v, want one from %s", opened, want)
+		}
+	}
 }
