@@ -191,7 +191,7 @@ type changeDoc struct {
 	OnExpired      start            `key:"onExpired" default:"fail" doc:"a position outside retention: fail, earliest, latest or a time"`
 	Window         span             `key:"window" default:"55s" min:"1s" max:"85s" doc:"how long one invocation reads"`
 	IdleStop       toggle           `key:"idleStop" default:"true" doc:"stop early once caught up"`
-	MaxIdle        span             `key:"maxIdle" default:"10m" min:"1m" max:"12h" doc:"the longest pause between visits of an idle partition"`
+	MaxIdle        span             `key:"maxIdle" default:"10m" min:"1m" max:"12h" doc:"the longest pause between visits of an idle partition, if the table has up to 1,666 partitions; in proportion longer if it has more"`
 	MaxStreams     count            `key:"maxStreams" default:"32" min:"1" max:"1000" doc:"open reads per invocation"`
 	Filter         *changeFilterDoc `key:"filter" doc:"the entries to deliver; absent: all"`
 	SelectedCell   *selectedCellDoc `key:"selectedCell" doc:"keyed upserts and deletes of one cell instead of the mutation log"`
