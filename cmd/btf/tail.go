@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 func tailCommand(env assemble.Env) *cobra.Command {
@@ -108,7 +110,22 @@ func (t *tailing) run(ctx context.Context) (err error) {
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
 	t.notice(fmt.Sprintf("showing the changes of table %s from %s on", change.Table.Ref(), cfg.Start.UTC().Format(time.RFC3339Nano)))
-	return t.outcome(ctx, tail.Run(ctx, cfg))
+	following, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil)
+	watching.Go(func() { t.watchReader(following, cancel) })
+	return t.outcome(ctx, tail.Run(following, cfg))
+}
+
+// watchReader ends the tail when nobody reads its output any more, which no write tells
+// while there are no changes.
+func (t *tailing) watchReader(ctx context.Context, cancel context.CancelCauseFunc) {
+	for retry.Sleep(ctx, time.Second) == nil {
+		if isUnread(t.stdout) {
+			cancel(syscall.EPIPE)
+		}
+	}
 }
 
 // times are those from which and to which changes are shown; the second is zero if there is

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -189,6 +190,32 @@ func TestTailEndsWhenNobodyReadsItsOutput(t *testing.T) {
 	cmd.SetArgs([]string{"tail", "-f", s.file, "--from", from, "--json"})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// That is noticed also while there are no changes.
+func TestTailEndsWhenNobodyWaitsForItsOutput(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("whether a pipe has a reader is not known there")
+	}
+	s := newTailTable(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	cmd := root(writer, io.Discard)
+	cmd.SetArgs([]string{"tail", "-f", s.file})
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(t.Context()) }()
+	reader.Close()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on")
 	}
 }
 

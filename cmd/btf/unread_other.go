@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+import "io"
+
+// isUnread is not known here: the next write tells.
+func isUnread(io.Writer) bool { return false }
