@@ -194,3 +194,31 @@ func TestAPushWithoutAPublishTimeIsARecordWhereNothingReadsIt(t *testing.T) {
 		})
 	}
 }
+
+// A record that becomes too large in memory is refused in a replay too, whether it stands in a
+// letter alone, in a message or as an entry.
+func TestAReplayBoundsTheMemoryOfARecord(t *testing.T) {
+	file := strings.Replace(ordersFile("json", "dead-letter", "fail"), "  format: json", "  format: json\n  limits: {inFlight: {maxRecordBytes: 8KiB}}", 1)
+	r := replayer(t, file)
+	data := []byte(`{"id":"a","status":"NEW","extra":"` + strings.Repeat("x", 10<<10) + `"}`)
+	for _, whole := range []bool{false, true} {
+		l := deadletter.Letter{
+			Kind: deadletter.KindRecord, Data: data, Time: time.Unix(9, 0), MessageID: "m-1", PublishTime: time.Unix(7, 0),
+			Origin: &deadletter.Origin{Whole: whole},
+		}
+		content, attributes := l.Encode()
+		x, err := r.Read(&push.Message{ID: "new", Data: content, Attributes: attributes, Subscription: lettersOf("orders")}, time.Now())
+		if err != nil || len(x.Rows) > 0 || len(x.Refused) != 1 || !strings.Contains(x.Refused[0].Error(), "maxRecordBytes") {
+			t.Errorf("whole: %v: %v, %+v", whole, err, x.Refused)
+		}
+	}
+	l := deadletter.Letter{Time: time.Unix(9, 0), MessageID: "m-1", PublishTime: time.Unix(7, 0)}
+	l.SetRow(name("orders"), &bigtablepb.MutateRowsRequest_Entry{RowKey: []byte("a"), Mutations: []*bigtablepb.Mutation{{
+		Mutation: &bigtablepb.Mutation_SetCell_{SetCell: &bigtablepb.Mutation_SetCell{FamilyName: "cf", TimestampMicros: 1000, Value: data}},
+	}}}, nil)
+	content, attributes := l.Encode()
+	x, err := r.Read(&push.Message{ID: "new", Data: content, Attributes: attributes, Subscription: lettersOf("orders")}, time.Now())
+	if err == nil || !strings.Contains(err.Error(), "maxRecordBytes") || len(x.Rows) > 0 {
+		t.Errorf("an entry: %v", err)
+	}
+}

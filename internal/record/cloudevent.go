@@ -77,15 +77,15 @@ func (d *Decoder) events(data []byte, attributes map[string]string, m Memory) it
 }
 
 // oneEvent reads one event of a message: of a batch, or all there is.
-func (d *Decoder) oneEvent(data []byte, attributes map[string]string) Record {
+func (d *Decoder) oneEvent(data []byte, attributes map[string]string, m Memory) Record {
 	if !isBatch(data) {
-		for r := range d.events(data, attributes, Memory{}) {
+		for r := range d.events(data, attributes, m) {
 			return r
 		}
 	}
-	p := d.parser(Memory{})
+	p := d.parser(m)
 	defer d.done(p)
-	r := d.one(data, Memory{})
+	r := d.one(data, m)
 	if r.Err == nil {
 		p.readEvent(&r)
 	}

@@ -165,7 +165,7 @@ func readAgain(t testing.TB, format string, r *Record, place int, attributes map
 		t.Fatal(err)
 	}
 	if !back.Origin.Whole {
-		return one(back.Data, back.Origin.Attributes)
+		return one(back.Data, back.Origin.Attributes, Memory{})
 	}
 	records := slices.Collect(all(back.Data, back.Origin.Attributes))
 	if len(records) != 1 {

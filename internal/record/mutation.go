@@ -37,12 +37,17 @@ func Mutation(data []byte, attributes map[string]string) Record {
 	case deadletter.KindOutput:
 		r.Err = errors.New("a dead letter of kind output holds no mutation: it belongs to a scan or change stream")
 	default:
-		e := &Entry{Table: letter.Table}
-		if e.Row, e.Unless, r.Err = letter.Row(); r.Err == nil {
-			r.Entry = e
-		}
+		r.Entry, r.Err = entryOf(&letter)
 	}
 	return r
+}
+
+func entryOf(l *deadletter.Letter) (*Entry, error) {
+	row, unless, err := l.Row()
+	if err != nil {
+		return nil, err
+	}
+	return &Entry{Table: l.Table, Row: row, Unless: unless}, nil
 }
 
 // Sizes of the parts of a serialized entry in memory, in bytes, beside twice its length.
@@ -55,11 +60,31 @@ const (
 // boundedMutation is Mutation within the memory that it is given.
 func boundedMutation(data []byte, attributes map[string]string, m Memory) Record {
 	p := parser{memory: m}
+	if err := p.takeEntry(data); err != nil {
+		return Record{Raw: data, Whole: true, Err: err, Size: p.size}
+	}
+	r := Mutation(data, attributes)
+	r.Size = p.size
+	return r
+}
+
+// EntryOf reads the entry of a dead letter of kind entry or check-and-mutate, within the
+// memory that it is given.
+func EntryOf(l *deadletter.Letter, m Memory) (*Entry, error) {
+	p := parser{memory: m}
+	if err := p.takeEntry(l.Data); err != nil {
+		return nil, err
+	}
+	return entryOf(l)
+}
+
+// takeEntry counts the bytes that a serialized entry is about to become.
+func (p *parser) takeEntry(data []byte) error {
 	err := p.take(2 * int64(len(data)))
 	for rest := data; err == nil && len(rest) > 0; {
 		number, kind, n := protowire.ConsumeTag(rest)
 		if n < 0 {
-			break // no entry, as Mutation will say
+			break // no entry, as reading it will say
 		}
 		value := protowire.ConsumeFieldValue(number, kind, rest[n:])
 		if value < 0 {
@@ -71,13 +96,8 @@ func boundedMutation(data []byte, attributes map[string]string, m Memory) Record
 		}
 		err, rest = p.take(size), rest[n+value:]
 	}
-	if err == nil {
-		err = p.settle()
-	}
 	if err != nil {
-		return Record{Raw: data, Whole: true, Err: err, Size: p.size}
+		return err
 	}
-	r := Mutation(data, attributes)
-	r.Size = p.size
-	return r
+	return p.settle()
 }

@@ -83,8 +83,9 @@ func BoundedByFormat(format string) (Bounded, error) {
 	return nil, fmt.Errorf("no such format: %s", format)
 }
 
-// One reads data that is one record of a message, and never cuts it: an array is one value.
-type One func(data []byte, attributes map[string]string) Record
+// One reads data that is one record of a message, within the memory that it is given, and
+// never cuts it: an array is one value.
+type One func(data []byte, attributes map[string]string, m Memory) Record
 
 // OneByFormat returns the One of a format by its name in the pipeline file. It is safe for
 // concurrent use.
@@ -92,11 +93,11 @@ func OneByFormat(format string) (One, error) {
 	d := &Decoder{}
 	switch format {
 	case "json", "ndjson":
-		return func(data []byte, _ map[string]string) Record { return d.one(data, Memory{}) }, nil
+		return func(data []byte, _ map[string]string, m Memory) Record { return d.one(data, m) }, nil
 	case "cloudevent":
 		return d.oneEvent, nil
 	case "mutation":
-		return Mutation, nil
+		return boundedMutation, nil
 	}
 	return nil, fmt.Errorf("no such format: %s", format)
 }

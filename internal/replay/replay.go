@@ -43,8 +43,9 @@ type Reader struct {
 	p       *pipeline.Pipeline
 	limits  mapping.Limits
 	newIDs  bool
-	decode  record.Decode
+	decode  record.Bounded
 	one     record.One
+	memory  record.Memory // of each record
 	whole   *mapping.Write
 	partial map[string]*mapping.Write // of one mapping alone, by its name
 }
@@ -56,7 +57,7 @@ func NewReader(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Reade
 	if err != nil {
 		return nil, err
 	}
-	decode, err := record.ByFormat(string(p.Write.Format))
+	decode, err := record.BoundedByFormat(string(p.Write.Format))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func NewReader(p *pipeline.Pipeline, limits mapping.Limits, newIDs bool) (*Reade
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{p: p, limits: limits, newIDs: newIDs, decode: decode, one: one, whole: whole, partial: map[string]*mapping.Write{}}, nil
+	return &Reader{p: p, limits: limits, newIDs: newIDs, decode: decode, one: one, whole: whole, memory: record.Memory{Most: p.Write.Limits.InFlight.MaxRecordBytes}, partial: map[string]*mapping.Write{}}, nil
 }
 
 // Work is what one message asks for.
@@ -145,15 +146,14 @@ func moved(attributes map[string]string) bool {
 
 // entry takes an entry as it was sent, where the file as it is now allows it.
 func (r *Reader) entry(out *Work) error {
-	e := record.Entry{Table: out.Letter.Table}
-	var err error
-	if e.Row, e.Unless, err = out.Letter.Row(); err != nil {
-		return err
-	}
-	if _, schema, err := r.whole.Table(e.Table); err == nil {
+	if _, schema, err := r.whole.Table(out.Letter.Table); err == nil {
 		out.Tables = []string{schema.Name} // also of one that is refused, for filters
 	}
-	row, err := r.whole.Entry(&e)
+	e, err := record.EntryOf(&out.Letter, r.memory)
+	if err != nil {
+		return err
+	}
+	row, err := r.whole.Entry(e)
 	if err != nil {
 		return err
 	}
@@ -180,10 +180,10 @@ func (r *Reader) record(out *Work, now time.Time) error {
 		Attributes: l.Origin.Attributes, Subscription: l.Origin.Subscription,
 	}
 	if l.Origin.Whole {
-		r.take(out, w, message, slices.Collect(r.decode(l.Data, message.Attributes)), now)
+		r.take(out, w, message, slices.Collect(r.decode(l.Data, message.Attributes, r.memory)), now)
 		return nil
 	}
-	r.take(out, w, message, []record.Record{r.one(l.Data, message.Attributes)}, now)
+	r.take(out, w, message, []record.Record{r.one(l.Data, message.Attributes, r.memory)}, now)
 	return nil
 }
 
@@ -225,13 +225,13 @@ func (r *Reader) undelivered(m *push.Message, now time.Time) (*Work, error) {
 		ID: m.ID, PublishTime: out.Letter.PublishTime.UTC(), OrderingKey: m.OrderingKey, Attributes: ownAttributes(m.Attributes),
 		Subscription: "projects/" + m.Attributes[movedFromProject] + "/subscriptions/" + m.Attributes[movedFrom],
 	}
-	result := r.take(out, r.whole, message, slices.Collect(r.decode(m.Data, message.Attributes)), now)
+	result := r.take(out, r.whole, message, slices.Collect(r.decode(m.Data, message.Attributes, r.memory)), now)
 	if r.newIDs {
 		return out, nil
 	}
 	other := *message
 	other.ID += "'"
-	if !same(result, r.whole.Map(&other, slices.Collect(r.decode(m.Data, other.Attributes)), now)) {
+	if !same(result, r.whole.Map(&other, slices.Collect(r.decode(m.Data, other.Attributes, r.memory)), now)) {
 		return out, ErrNewID
 	}
 	return out, nil
