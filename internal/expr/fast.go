@@ -14,6 +14,11 @@ import (
 // fastFunc evaluates an expression without the interpreter. It answers only in the
 // common case and says false in every other (a missing key, a type it does not
 // expect, an error): the interpreter then decides, so it alone defines the language.
+//
+// It takes a third of the interpreter's time for a timestamp (209 against 624 ns) and less
+// than a fifteenth for int(event.num), a test with "in" and orValue (10 to 22 ns against 291
+// to 507), and for these three allocates nothing; the interpreter makes 5 to 8 allocations
+// (go test ./internal/expr -run xxx -bench Eval, two cores).
 type fastFunc func(*Vars) (any, bool)
 
 // maxFastText bounds, in bytes, a text that is joined without counting the cost.
