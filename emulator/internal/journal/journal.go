@@ -5,6 +5,12 @@
 // Records are appended to segment files, journal-N. snapshot-N holds the
 // state before segment N. It comes into being under its name complete, and
 // only then are older files removed.
+//
+// It is not bbolt, which the ledger uses, because the emulator holds all of its state in memory
+// and only appends: one write makes the records of all callers durable. With 64 callers and
+// records of 100 bytes a record takes 7 µs, against 176 µs with the batches of bbolt, which
+// keeps a B-tree and waits up to 10 ms for a batch to fill
+// (go test ./emulator/internal/journal -run xxx -bench Durable -benchtime 2000x, two cores).
 package journal
 
 import (
