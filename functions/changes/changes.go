@@ -143,8 +143,11 @@ func (f *function) serveTick(w http.ResponseWriter, r *http.Request) {
 // acknowledged whatever happens.
 func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 	t, err := task.DecodeChanges(d.Message.Data)
+	if d.Malformed != nil {
+		err = d.Malformed
+	}
 	if err != nil {
-		f.cfg.Logger.ErrorContext(ctx, "a delivery that is no task of a change stream is dropped", "error", err, "delivery", d.Message)
+		f.cfg.Report(ctx, Visit{Message: d.Message.ID, Outcome: OutcomeMalformed, Reason: err})
 		return nil
 	}
 	s := f.find(t.Stream)

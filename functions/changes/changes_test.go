@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -19,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/functions/changes"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
@@ -143,8 +146,14 @@ func TestTicksAndTasksThatComeTwiceAreHarmless(t *testing.T) {
 		for _, data := range append(tasks, []byte(`{"v":1,"stream":"feed","partitions":["../x","NONE"]}`), []byte(`{"v":1,"stream":"other","partitions":["A"]}`), []byte("x")) {
 			r.deliver(t.Context(), r.cfg, data)
 		}
+		malformed := r.visits[len(r.visits)-1]
 		if got := r.outcomes(); strings.Contains(got, "failed") {
 			t.Errorf("%s", got)
+		}
+		var log functest.Log
+		changes.Log(slog.New(slog.NewTextHandler(&log, nil)), "orders")(t.Context(), malformed)
+		if malformed.Outcome != changes.OutcomeMalformed || !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "messageId=m") {
+			t.Errorf("what is no task is reported as %+v, and logged as %s", malformed, &log)
 		}
 	})
 }

@@ -18,7 +18,7 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Visit) 
 	return func(ctx context.Context, v Visit) {
 		level := slog.LevelInfo
 		switch v.Outcome {
-		case OutcomeFailed:
+		case OutcomeFailed, OutcomeMalformed:
 			level = slog.LevelError
 		case OutcomeHeld, OutcomeVoid:
 			level = slog.LevelDebug
@@ -34,6 +34,9 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Visit) 
 		}
 		if !v.LowWatermark.IsZero() {
 			attrs = append(attrs, slog.Int64("lagMs", time.Since(v.LowWatermark).Milliseconds()))
+		}
+		if v.Outcome == OutcomeMalformed { // nothing else tells which it is
+			attrs = append(attrs, slog.String("messageId", v.Message))
 		}
 		if v.Reason != nil {
 			attrs = append(attrs, slog.String("reason", v.Reason.Error()))
@@ -89,6 +92,9 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 
 // Report counts one visit.
 func (m *Metrics) Report(ctx context.Context, v Visit) {
+	if v.Outcome == OutcomeMalformed {
+		return // it belongs to no stream
+	}
 	stream := metric.WithAttributeSet(attribute.NewSet(attribute.String("stream", v.Stream)))
 	add := func(c metric.Int64Counter, n int64) { telemetry.Add(ctx, c, n, stream) }
 	add(m.changes, v.Rows)

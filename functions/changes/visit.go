@@ -29,10 +29,16 @@ const (
 	OutcomeHeld     Outcome = "held"     // another holder has it
 	OutcomeVoid     Outcome = "void"     // it has been replaced
 	OutcomeFailed   Outcome = "failed"   // it went wrong; the next tick brings it back
+
+	// OutcomeMalformed is that of a delivery that is no task of a change stream, or one of
+	// another version of this program. It visits nothing, and the next tick brings back what
+	// it may have named.
+	OutcomeMalformed Outcome = "malformed"
 )
 
 // Visit says what became of one visit of a partition.
 type Visit struct {
+	Message             string // the delivery's id, if it is malformed; it has no stream then
 	Stream, Incarnation string
 	Outcome             Outcome
 	Fence               int64 // under which it was leased; 0: it was not
@@ -52,7 +58,7 @@ type Visit struct {
 	// have reached.
 	Targets, Successors int
 	Duration            time.Duration
-	Reason              error // why it failed
+	Reason              error // why it failed or is malformed
 }
 
 // seen counts what a stream has brought.
