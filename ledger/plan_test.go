@@ -20,7 +20,7 @@ import (
 // faults draws what befalls each call of a process; fewer than one in rarity fails.
 func faults(t *rapid.T, rarity int) func(bool) storetest.Fault {
 	return func(bool) storetest.Fault {
-		if rapid.IntRange(0, rarity).Draw(t, "trouble") != rarity {
+		if rapid.IntRange(0, rarity).Draw(t, "fault") != rarity {
 			return storetest.FaultNone
 		}
 		return rapid.SampledFrom([]storetest.Fault{

@@ -94,7 +94,7 @@ func (w *tailed) place(o changestream.Opening, key string) int {
 
 // ledger returns the ledger of a process of its own.
 func (w *tailed) ledger() (*ledger.Ledger, *storetest.Faulty) {
-	trouble := faults(w.T, 30)
+	fail := faults(w.T, 30)
 	f := &storetest.Faulty{Store: w.store, Next: func(commit bool) storetest.Fault {
 		if w.calm {
 			return storetest.FaultNone
@@ -104,7 +104,7 @@ func (w *tailed) ledger() (*ledger.Ledger, *storetest.Faulty) {
 			w.work()
 			w.depth--
 		}
-		return trouble(commit)
+		return fail(commit)
 	}}
 	return ledger.New(f, "p", ledger.Options{Lease: leaseTime}), f
 }

@@ -51,7 +51,7 @@ type dev struct {
 	file     string
 	stdout   io.Writer
 	tell     *teller
-	sums     *summer // of deliveries to write, and of warnings
+	sums     *tally // of deliveries to write, and of warnings
 	ends     splitEnds
 	clock    clock
 	name     string // of the pipeline
@@ -86,7 +86,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 		}
 	}()
 	d.reloaded = make(chan struct{}, 1)
-	d.sums = newSummer(d.tell.line)
+	d.sums = newTally(d.tell.line)
 	defer d.sums.close()
 	if d.local, err = localdeploy.Start(ctx, loaded, d.options()); err != nil {
 		return fmt.Errorf("starting %s: %w", d.file, err)

@@ -40,10 +40,10 @@ func (t *teller) line(format string, args ...any) {
 	p.Printf(format+"\n", args...)
 }
 
-// summer tells of deliveries: of the first at once, of those in the second behind it
-// together. Those of which something was refused or failed are told of at once, but for
-// what would be too many. Close it.
-type summer struct {
+// tally prints a line for the first delivery at once, and one line for all those of the
+// second after it. It prints deliveries of which something was refused or failed at once,
+// unless they are too many. It must be closed.
+type tally struct {
 	tell func(format string, args ...any)
 
 	mu     sync.Mutex
@@ -59,12 +59,12 @@ type kind struct {
 	last       string // of those left out
 }
 
-func newSummer(tell func(format string, args ...any)) *summer {
-	return &summer{tell: tell, kinds: map[string]*kind{}}
+func newTally(tell func(format string, args ...any)) *tally {
+	return &tally{tell: tell, kinds: map[string]*kind{}}
 }
 
 // delivery tells of one delivery to write.
-func (s *summer) delivery(_ context.Context, d write.Summary) {
+func (s *tally) delivery(_ context.Context, d write.Summary) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := s.begin()
@@ -83,7 +83,7 @@ func (s *summer) delivery(_ context.Context, d write.Summary) {
 }
 
 // line tells what is of a kind, unless there is too much of it.
-func (s *summer) line(kind, text string) {
+func (s *tally) line(kind, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begin()
@@ -91,7 +91,7 @@ func (s *summer) line(kind, text string) {
 }
 
 // begin begins a second, unless one has begun.
-func (s *summer) begin() (began bool) {
+func (s *tally) begin() (began bool) {
 	if s.timer != nil || s.closed {
 		return s.timer == nil
 	}
@@ -99,7 +99,7 @@ func (s *summer) begin() (began bool) {
 	return true
 }
 
-func (s *summer) one(name, text string) {
+func (s *tally) one(name, text string) {
 	if s.may(name) {
 		s.tell("%s: %s", name, text)
 		return
@@ -109,7 +109,7 @@ func (s *summer) one(name, text string) {
 }
 
 // may counts a line that is to be told.
-func (s *summer) may(name string) bool {
+func (s *tally) may(name string) bool {
 	k := s.kinds[name]
 	if k == nil {
 		k = &kind{}
@@ -122,13 +122,13 @@ func (s *summer) may(name string) bool {
 	return true
 }
 
-func (s *summer) delivered(d write.Summary) {
+func (s *tally) delivered(d write.Summary) {
 	s.tell("delivered: %s, %s applied, %d skipped, %d failed, %d kept as dead letters",
 		terminal.Plural(d.Records, "record"), terminal.Plural(d.Applied, "row"), d.Skipped, d.Failed, d.DeadLettered)
 }
 
 // tick ends a second, and begins another where there was something to tell.
-func (s *summer) tick() {
+func (s *tally) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timer = nil
@@ -137,7 +137,7 @@ func (s *summer) tick() {
 	}
 }
 
-func (s *summer) flush() (told bool) {
+func (s *tally) flush() (told bool) {
 	if s.sum.Records > 0 {
 		s.delivered(s.sum)
 		told = true
@@ -154,7 +154,7 @@ func (s *summer) flush() (told bool) {
 }
 
 // close tells what is not told yet.
-func (s *summer) close() {
+func (s *tally) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

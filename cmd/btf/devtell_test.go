@@ -13,12 +13,12 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 )
 
-// summing runs a test with a summer whose lines it reads.
-func summing(t *testing.T, test func(s *summer, lines func() string)) {
+// tallying runs a test with a tally whose lines it reads.
+func tallying(t *testing.T, test func(s *tally, lines func() string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		tell := &teller{out: &out}
-		test(newSummer(tell.line), func() string {
+		test(newTally(tell.line), func() string {
 			synctest.Wait()
 			tell.mu.Lock()
 			defer tell.mu.Unlock()
@@ -30,7 +30,7 @@ func summing(t *testing.T, test func(s *summer, lines func() string)) {
 }
 
 func TestDeliveriesThatWentWellShareALineASecond(t *testing.T) {
-	summing(t, func(s *summer, lines func() string) {
+	tallying(t, func(s *tally, lines func() string) {
 		good := write.Summary{Records: 2, Applied: 1, Skipped: 1}
 		one := "delivered: 2 records, 1 row applied, 1 skipped, 0 failed, 0 kept as dead letters\n"
 		s.delivery(t.Context(), good)
@@ -67,7 +67,7 @@ func TestDeliveriesThatWentWellShareALineASecond(t *testing.T) {
 }
 
 func TestRefusedAndFailedDeliveriesAreToldAtOnceButNotWithoutEnd(t *testing.T) {
-	summing(t, func(s *summer, lines func() string) {
+	tallying(t, func(s *tally, lines func() string) {
 		s.delivery(t.Context(), write.Summary{Records: 1, Applied: 1})
 		lines()
 		for i := range 500 {
@@ -99,7 +99,7 @@ func TestRefusedAndFailedDeliveriesAreToldAtOnceButNotWithoutEnd(t *testing.T) {
 }
 
 func TestWarningsAreLinesAsTheOthers(t *testing.T) {
-	summing(t, func(s *summer, lines func() string) {
+	tallying(t, func(s *tally, lines func() string) {
 		logger := slog.New(&lineHandler{line: s.line}).With("pipeline", "orders")
 		logger.Info("nothing to see")
 		logger.Warn("record cannot be written", "error", errors.New("no such key: status"), "messageId", "m1", "mapping", "", "place", "")

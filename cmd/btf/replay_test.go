@@ -66,8 +66,8 @@ write:
 `)
 }
 
-// replayHouse is a deployment whose parts the command under test reaches over TCP.
-type replayHouse struct {
+// replaySetup is a deployed pipeline whose parts the command under test reaches over TCP.
+type replaySetup struct {
 	t        *testing.T
 	emulator *emulator.Emulator
 	conn     *grpc.ClientConn
@@ -76,9 +76,9 @@ type replayHouse struct {
 	client   *pubsub.Client
 }
 
-func newReplayHouse(t *testing.T, file string) *replayHouse {
+func newReplaySetup(t *testing.T, file string) *replaySetup {
 	t.Helper()
-	h := &replayHouse{t: t}
+	h := &replaySetup{t: t}
 	p, err := pipeline.Parse([]byte(file), pipeline.Options{File: "pipeline.yaml"})
 	h.must(err)
 	h.emulator, err = emulator.New(emulator.Options{})
@@ -114,7 +114,7 @@ func newReplayHouse(t *testing.T, file string) *replayHouse {
 }
 
 // deploy puts the function behind a subscription that soon gives up.
-func (h *replayHouse) deploy(p *pipeline.Pipeline, file, addr string) {
+func (h *replaySetup) deploy(p *pipeline.Pipeline, file, addr string) {
 	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: addr})
 	h.must(err)
 	logger := slog.New(slog.DiscardHandler)
@@ -135,7 +135,7 @@ func (h *replayHouse) deploy(p *pipeline.Pipeline, file, addr string) {
 	})
 }
 
-func (h *replayHouse) must(err error) {
+func (h *replaySetup) must(err error) {
 	if err != nil {
 		h.t.Helper()
 		h.t.Fatal(err)
@@ -143,7 +143,7 @@ func (h *replayHouse) must(err error) {
 }
 
 // publish publishes messages and waits until each is settled. It returns their times.
-func (h *replayHouse) publish(messages ...string) []time.Time {
+func (h *replaySetup) publish(messages ...string) []time.Time {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
@@ -162,7 +162,7 @@ func (h *replayHouse) publish(messages ...string) []time.Time {
 }
 
 // replay runs the command with a file and more arguments.
-func (h *replayHouse) replay(file string, args ...string) (stdout, stderr string, err error) {
+func (h *replaySetup) replay(file string, args ...string) (stdout, stderr string, err error) {
 	h.t.Helper()
 	name := filepath.Join(h.t.TempDir(), "pipeline.yaml")
 	h.must(os.WriteFile(name, []byte(file), 0o600))
@@ -176,7 +176,7 @@ func (h *replayHouse) replay(file string, args ...string) (stdout, stderr string
 }
 
 // cells reads a table: row/family:qualifier → its newest cell.
-func (h *replayHouse) cells(table string) map[string]bigtable.ReadItem {
+func (h *replaySetup) cells(table string) map[string]bigtable.ReadItem {
 	h.t.Helper()
 	client, err := bigtable.NewClientWithConfig(h.t.Context(), "my-project", "my-instance",
 		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(h.conn))
@@ -193,7 +193,7 @@ func (h *replayHouse) cells(table string) map[string]bigtable.ReadItem {
 	return out
 }
 
-func (h *replayHouse) sum(counter string) int64 {
+func (h *replaySetup) sum(counter string) int64 {
 	h.t.Helper()
 	item, ok := h.cells("counters")[counter+"/totals:sum"]
 	if !ok {
@@ -212,7 +212,7 @@ const (
 //
 // covers: FAIL-08, FAIL-09, SNK-10
 func TestReplayAppliesOnceWhatWasGivenUp(t *testing.T) {
-	h := newReplayHouse(t, replayFile(strict, "event.id"))
+	h := newReplaySetup(t, replayFile(strict, "event.id"))
 	// A record that the mapping refuses, between good ones; one entry that Bigtable refuses.
 	h.publish(`{"id":"1","counter":"c","n":"1"}` + "\n" + `{"id":"2","counter":"c","n":"bad"}`)
 	h.emulator.Inject(emulator.Fault{Method: "CheckAndMutateRow", Code: codes.InvalidArgument, Count: 1, Message: "refused for the test"})
@@ -269,7 +269,7 @@ func TestReplayAppliesOnceWhatWasGivenUp(t *testing.T) {
 
 // Filters leave everything else where it is.
 func TestReplayLeavesWhatTheFiltersDo(t *testing.T) {
-	h := newReplayHouse(t, replayFile(strict, "event.id"))
+	h := newReplaySetup(t, replayFile(strict, "event.id"))
 	h.publish(`{"id":"1","counter":"c","n":"bad"}`, `{"id":"2","note":[]}`)
 	fixed := strings.Replace(replayFile(lenient, "event.id"), "note: event.note", `note: '"x"'`, 1)
 	for _, c := range []struct {
@@ -297,7 +297,7 @@ func TestReplayLeavesWhatTheFiltersDo(t *testing.T) {
 // Pub/Sub keeps no id of a message that it moves: what depends on one is not guessed.
 func TestReplayDoesNotGuessAMessagesID(t *testing.T) {
 	for _, dedupeID := range []string{"message.id", `event.id + message.id`} {
-		h := newReplayHouse(t, replayFile(strict, dedupeID))
+		h := newReplaySetup(t, replayFile(strict, dedupeID))
 		fault := h.emulator.Inject(emulator.Fault{Method: "CheckAndMutateRow", Code: codes.PermissionDenied, After: true})
 		h.publish(`{"id":"1","counter":"c","n":"1"}`)
 		h.emulator.RemoveFault(fault)
@@ -319,7 +319,7 @@ func TestReplayDoesNotGuessAMessagesID(t *testing.T) {
 // A dead letter keeps its message's id, so that a second one of the same record, of a
 // delivery whose acknowledgement was lost, changes nothing.
 func TestLettersOfOneRecordCountOnce(t *testing.T) {
-	h := newReplayHouse(t, replayFile(strict, "message.id"))
+	h := newReplaySetup(t, replayFile(strict, "message.id"))
 	h.publish(`{"id":"1","counter":"c","n":"bad"}`)
 	letter := h.cloud.Published("replays-dead-letter")[0]
 	topic := h.client.Publisher("replays-dead-letter")
@@ -336,7 +336,7 @@ func TestLettersOfOneRecordCountOnce(t *testing.T) {
 
 // What is on the topics and is neither stays, and says why.
 func TestReplayLeavesWhatItDoesNotKnow(t *testing.T) {
-	h := newReplayHouse(t, replayFile(strict, "event.id"))
+	h := newReplaySetup(t, replayFile(strict, "event.id"))
 	topic := h.client.Publisher("replays-dead-letter")
 	defer topic.Stop()
 	letter := func(kind, mapping, id string) map[string]string {

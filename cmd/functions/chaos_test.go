@@ -116,8 +116,8 @@ func (m *model) event() []byte {
 	return fmt.Appendf(nil, `{"type":"pay","event":"%s","id":%d,"cents":"much"}`, name, id)
 }
 
-// trouble injects faults into about 8 % of the next calls.
-func (f *fleet) trouble(calls int, random *rand.Rand) {
+// injectFaults injects faults into about 8 % of the next calls.
+func (f *deployment) injectFaults(calls int, random *rand.Rand) {
 	for at := 0; at < calls; at += 1 + random.IntN(24) {
 		x := emulator.Fault{Skip: at, Count: 1}
 		switch random.IntN(9) {
@@ -158,14 +158,14 @@ func TestEveryRowIsRightAfterKillsAndFaults(t *testing.T) {
 	case race.Enabled:
 		events = 2000
 	}
-	f := newFleet(t, chaosFile, 2)
+	f := newDeployment(t, chaosFile, 2)
 	m := newModel(7)
 	var all [][]byte
 	for range events {
 		all = append(all, m.event())
 	}
 	all = append(all, all[:events/20]...) // published twice
-	f.trouble(events, m.random)
+	f.injectFaults(events, m.random)
 
 	done := make(chan struct{})
 	kills := 0
@@ -199,14 +199,14 @@ func TestEveryRowIsRightAfterKillsAndFaults(t *testing.T) {
 	}
 }
 
-func (f *fleet) roll(n int) int {
+func (f *deployment) roll(n int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.random.IntN(n)
 }
 
 // check holds the table and the dead letters against the model.
-func (m *model) check(f *fleet) {
+func (m *model) check(f *deployment) {
 	f.t.Helper()
 	got := f.rows("orders")
 	for key, want := range m.rows {
@@ -269,7 +269,7 @@ write:
 // covers: TBL-04, TBL-05, TBL-16
 // issue-row: 31, 36
 func TestEightProcessesMakeEachTableOnce(t *testing.T) {
-	f := newFleet(t, raceFile, 8)
+	f := newDeployment(t, raceFile, 8)
 	var data [][]byte
 	const events = 800
 	for i := range events {

@@ -63,7 +63,7 @@ func backoff(stopping *atomic.Bool) {
 }
 
 func silentTable(t *testing.T, size int, outage time.Duration) {
-	f := newFleet(t, stallFile, 1, deployedMemory)
+	f := newDeployment(t, stallFile, 1, deployedMemory)
 	f.emulator.Inject(emulator.Fault{Method: "MutateRows", Table: "projects/my-project/instances/my-instance/tables/slow", Hang: true})
 	const concurrency = 1000 // of a Cloud Run instance
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: concurrency}, Timeout: 5 * time.Minute}

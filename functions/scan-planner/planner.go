@@ -284,8 +284,8 @@ func (f *function) unfinished(ctx context.Context, scan *ledger.Scan) (*ledger.S
 // publishedAtOnce bounds the messages of one call.
 const publishedAtOnce = 1000
 
-// publish tells workers of every split that is not finished, or the world of a scan
-// that is.
+// publish sends the task of each split that is not finished. If all are, it announces the
+// end of the scan.
 func (f *function) publish(ctx context.Context, scan *ledger.Scan, req task.ScanRequest, s *Summary) error {
 	scan, tasks, err := f.unfinished(ctx, scan)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 func TestWhatAScanReadsAndWritesInTheLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const splits = 64
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: splits * 10, each: time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: splits * 10, each: time.Millisecond})
 		meter := ledger.NewMeter(h.store)
 		h.store = meter
 		h.start()
@@ -47,7 +47,7 @@ func TestWhatAScanReadsAndWritesInTheLedger(t *testing.T) {
 func TestALongSplitWritesOnceInFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rows = 10_000 // 100 a second
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: rows, each: 10 * time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: rows, each: 10 * time.Millisecond})
 		meter := ledger.NewMeter(h.store)
 		h.store = meter
 		h.start()

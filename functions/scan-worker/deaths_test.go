@@ -27,7 +27,7 @@ import (
 
 // mortal is a process that can be killed: from then on it reaches neither ledger nor sink.
 type mortal struct {
-	h    *house
+	h    *harness
 	dead atomic.Bool
 }
 
@@ -48,7 +48,7 @@ func (m *mortal) reborn(store ledger.Store) {
 func TestAnOutageOfAnHourFailsNoSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slowTable{n: 20, each: time.Millisecond, err: status.Error(codes.Unavailable, "secret")}
-		h := newHouse(t, ids).withSlowTable(table)
+		h := newHarness(t, ids).withSlowTable(table)
 		h.plan(0, whole())
 		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(10 * time.Second) {
 			if code, s := h.deliver(h.task(0)); code != http.StatusServiceUnavailable || s.Outcome != scanworker.OutcomeReturned {
@@ -68,7 +68,7 @@ func TestAnOutageOfAnHourFailsNoSplit(t *testing.T) {
 // The sink's outage is as little a verdict.
 func TestAnOutageOfTheSinkFailsNoSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 20, each: time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 20, each: time.Millisecond})
 		h.plan(0, whole())
 		down := true
 		h.sink.before = func(_ context.Context, records []relay.Record) []error {
@@ -89,7 +89,7 @@ func TestAnOutageOfTheSinkFailsNoSplit(t *testing.T) {
 
 func TestAWorkerKilledAgainAndAgainGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 600, each: 100 * time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 600, each: 100 * time.Millisecond})
 		store := h.store
 		m := &mortal{h: h}
 		h.sink.before = func(_ context.Context, records []relay.Record) []error {
@@ -122,7 +122,7 @@ func TestAWorkerKilledAgainAndAgainGoesOn(t *testing.T) {
 // Killed before any row comes: that says nothing about the rows, however often it happens.
 func TestKillsBeforeAnyRowComesFailNoSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 20, each: time.Hour})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 20, each: time.Hour})
 		store := h.store
 		m := &mortal{h: h}
 		h.plan(0, whole())
@@ -141,7 +141,7 @@ func TestKillsBeforeAnyRowComesFailNoSplit(t *testing.T) {
 
 // killedBy delivers the task of one split until it is finished, to processes that die when
 // too much comes at once, and returns how often one has died.
-func killedBy(t *testing.T, h *house, tooMuch func([]relay.Record) bool) (deaths int) {
+func killedBy(t *testing.T, h *harness, tooMuch func([]relay.Record) bool) (deaths int) {
 	t.Helper()
 	store := h.store
 	m := &mortal{h: h}
@@ -171,7 +171,7 @@ func killedBy(t *testing.T, h *house, tooMuch func([]relay.Record) bool) (deaths
 }
 
 func TestRowsThatDoNotFitTogetherAreReadInSmallerSteps(t *testing.T) {
-	h := newHouse(t, "fetch: {maxRows: 64}, "+ids).withTable(emulator.Options{})
+	h := newHarness(t, "fetch: {maxRows: 64}, "+ids).withTable(emulator.Options{})
 	h.putRows(64)
 	h.plan(0, whole())
 	deaths := killedBy(t, h, func(records []relay.Record) bool { return len(records) > 10 })
@@ -182,7 +182,7 @@ func TestRowsThatDoNotFitTogetherAreReadInSmallerSteps(t *testing.T) {
 }
 
 func TestARowThatFitsIntoNoWorkerFailsTheScanAndSaysWhy(t *testing.T) {
-	h := newHouse(t, "fetch: {maxRows: 64}, "+ids).withTable(emulator.Options{})
+	h := newHarness(t, "fetch: {maxRows: 64}, "+ids).withTable(emulator.Options{})
 	h.putRows(64)
 	h.plan(0, whole())
 	deaths := killedBy(t, h, func(records []relay.Record) bool {
@@ -199,7 +199,7 @@ func TestARowThatFitsIntoNoWorkerFailsTheScanAndSaysWhy(t *testing.T) {
 // A slice ends in the middle of a read that yields no row: the next begins where the
 // service has said that this one has come.
 func TestAFilterThatHidesMoreThanASliceEndsTheScan(t *testing.T) {
-	h := newHouse(t, `cells: {filter: 'value_regex_filter: "nothing"'}, to: {pubsub: {topic: out}}`).withTable(emulator.Options{})
+	h := newHarness(t, `cells: {filter: 'value_regex_filter: "nothing"'}, to: {pubsub: {topic: out}}`).withTable(emulator.Options{})
 	h.putRows(5000)
 	h.plan(0, whole())
 	h.cfg.Slice = 500 * time.Millisecond
@@ -222,7 +222,7 @@ func TestAFilterThatHidesMoreThanASliceEndsTheScan(t *testing.T) {
 // While two versions are rolled out, or after one was rolled back, a task may be one that
 // only the other understands: it must come again.
 func TestATaskOfAnotherVersionIsRefused(t *testing.T) {
-	h := newHouse(t, ids)
+	h := newHarness(t, ids)
 	for _, body := range []string{
 		`{"v":2,"scan":"s","name":"all","attempt":"a","split":0}`,
 		`{"v":1,"scan":"s","name":"all","attempt":"a","split":0,"region":"eu"}`,
@@ -249,7 +249,7 @@ func TestATaskOfAnotherVersionIsRefused(t *testing.T) {
 // Tasks at once share what the process may hold, and none waits for ever.
 func TestTasksAtOnceShareTheMemoryOfTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 80, each: time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 80, each: time.Millisecond})
 		h.cfg.Memory = relay.NewMemory(1) // byte: one row at a time, of all tasks
 		h.start()
 		var splits [][]rowrange.Range

@@ -16,7 +16,7 @@ import (
 // A fault in the file is the same for row after row: a line when it is met, and one
 // that counts.
 func TestFailuresOfOneKindAreToldOnceAndCounted(t *testing.T) {
-	h := newHouse(t, "emit: {id: 'row.cf.total < 50 ? row.cf.absent : row.cf.missing'}, onFailure: drop, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "emit: {id: 'row.cf.total < 50 ? row.cf.absent : row.cf.missing'}, onFailure: drop, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(60)
 	h.plan(0, whole())
 	if code, s := h.deliver(h.task(0)); code != http.StatusNoContent || s.Dropped != 60 || len(s.Failures) != 2 || s.Failures[0].Count != 50 || s.Failures[1].Count != 10 {
@@ -29,7 +29,7 @@ func TestFailuresOfOneKindAreToldOnceAndCounted(t *testing.T) {
 }
 
 func TestWhatEndsASplitIsNotLoggedRowByRow(t *testing.T) {
-	h := newHouse(t, "emit: {id: row.cf.absent}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "emit: {id: row.cf.absent}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(60)
 	h.plan(0, whole())
 	if code, s := h.deliver(h.task(0)); code != http.StatusNoContent || s.Outcome != scanworker.OutcomeFailed || !strings.Contains(s.Reason.Error(), "no such key: absent") {
@@ -43,7 +43,7 @@ func TestWhatEndsASplitIsNotLoggedRowByRow(t *testing.T) {
 // A plan is of one table's keys. The file's version that it was made for may come back,
 // so the split is returned; it fails as any other that is leased and never moves.
 func TestASplitOfAnotherTableIsReturnedUntilItsAttemptsAreUsedUp(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, whole())
 	moved := *h.cfg.Pipeline.Scans[0].Table
@@ -68,7 +68,7 @@ func TestASplitOfAnotherTableIsReturnedUntilItsAttemptsAreUsedUp(t *testing.T) {
 }
 
 func TestASplitGoesOnWhenItsTableIsTheFilesAgain(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, whole())
 	theirs := *h.cfg.Pipeline.Scans[0].Table
@@ -86,7 +86,7 @@ func TestASplitGoesOnWhenItsTableIsTheFilesAgain(t *testing.T) {
 
 // Plans of before the table's name was kept.
 func TestASplitWithoutATableGoesOn(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	if _, err := h.cfg.Ledger.Begin(t.Context(), "s", "all", nil); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestASplitWithoutATableGoesOn(t *testing.T) {
 
 // Who cancels does not publish: the next task of the scan that comes does.
 func TestAWorkerStopsAtItsNextCommitWhenItsScanIsCancelled(t *testing.T) {
-	h := newHouse(t, "fetch: {maxRows: 1}, "+ids).withTable(emulator.Options{})
+	h := newHarness(t, "fetch: {maxRows: 1}, "+ids).withTable(emulator.Options{})
 	h.cfg.CommitEvery = 1 // nanosecond: after each batch
 	h.start()
 	h.putRows(30)

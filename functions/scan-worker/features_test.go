@@ -16,7 +16,7 @@ import (
 )
 
 // withFile has the function run another file.
-func (h *house) withFile(file string) *house {
+func (h *harness) withFile(file string) *harness {
 	h.t.Helper()
 	p, err := pipeline.Parse([]byte(file), pipeline.Options{File: "p.yaml"})
 	if err != nil {
@@ -43,7 +43,7 @@ scans:
 //
 // covers: SQL-24
 func TestAggregatesAreReadAsNumbersAndASketch(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{}).withFile(aggregatesFile)
+	h := newHarness(t, ids).withTable(emulator.Options{}).withFile(aggregatesFile)
 	int64Type := &adminpb.Type{Kind: &adminpb.Type_Int64Type{Int64Type: &adminpb.Type_Int64{}}}
 	var create []*adminpb.ModifyColumnFamiliesRequest_Modification
 	for name, a := range map[string]*adminpb.Type_Aggregate{
@@ -97,7 +97,7 @@ func TestAggregatesAreReadAsNumbersAndASketch(t *testing.T) {
 //
 // covers: SC-24
 func TestAScanOnlyReadsRows(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(10)
 	for _, method := range []string{
 		"SampleRowKeys", "MutateRow", "MutateRows", "CheckAndMutateRow", "ReadModifyWriteRow", "GetTable", "ListTables", "CreateTable", "UpdateTable",
@@ -123,7 +123,7 @@ func TestAScanOnlyReadsRows(t *testing.T) {
 // covers: SQL-27, SC-20
 func TestAScanDoesNotReadUnderTheProfileForWrites(t *testing.T) {
 	for name, profile := range map[string]string{"its own": "appProfile: boost, ", "none": ""} {
-		h := newHouse(t, ids).withTable(emulator.Options{}).withFile(`
+		h := newHarness(t, ids).withTable(emulator.Options{}).withFile(`
 version: 1
 name: orders
 bigtable: {project: my-project, instance: my-instance}

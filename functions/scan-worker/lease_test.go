@@ -55,7 +55,7 @@ func (s *slowTable) ReadRows(ctx context.Context, rows bigtable.RowSet, f func(b
 	return nil
 }
 
-func (h *house) withSlowTable(s *slowTable) *house {
+func (h *harness) withSlowTable(s *slowTable) *harness {
 	h.cfg.Table = func(context.Context, *pipeline.Scan) (scanworker.Table, error) { return s, nil }
 	h.start()
 	return h
@@ -63,7 +63,7 @@ func (h *house) withSlowTable(s *slowTable) *house {
 
 func TestASliceOf5SecondsFinishesARangeOf60ByContinuation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 600, each: 100 * time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 600, each: 100 * time.Millisecond})
 		h.cfg.Slice = 5 * time.Second
 		h.start()
 		h.plan(0, whole())
@@ -88,7 +88,7 @@ func TestASliceOf5SecondsFinishesARangeOf60ByContinuation(t *testing.T) {
 // covers: SC-06
 func TestAWorkerPausedPastItsLeaseCannotCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 20, each: time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 20, each: time.Millisecond})
 		h.plan(0, whole())
 		h.tasks = nil
 		paused := make(chan struct{})
@@ -131,7 +131,7 @@ func TestAWorkerPausedPastItsLeaseCannotCommit(t *testing.T) {
 // covers: SC-25
 func TestASinkSlowerThanALeaseIsCutOffInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 20, each: time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 20, each: time.Millisecond})
 		h.plan(0, whole())
 		began := time.Now()
 		h.sink.before = func(ctx context.Context, records []relay.Record) []error {
@@ -153,7 +153,7 @@ func TestASinkSlowerThanALeaseIsCutOffInTime(t *testing.T) {
 
 func TestASplitThatNeverMovesFailsAfterTwentyTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{err: status.Error(codes.PermissionDenied, "secret")})
+		h := newHarness(t, ids).withSlowTable(&slowTable{err: status.Error(codes.PermissionDenied, "secret")})
 		h.plan(0, []rowrange.Range{{End: key(5)}}, []rowrange.Range{{Start: key(5)}})
 		h.run()
 		s := h.scan()
@@ -169,7 +169,7 @@ func TestASplitThatNeverMovesFailsAfterTwentyTries(t *testing.T) {
 // covers: SC-06, SC-23
 func TestTasksRedeliveredReorderedAndDuplicatedMakeTheSameResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, ids).withSlowTable(&slowTable{n: 200, each: 200 * time.Millisecond})
+		h := newHarness(t, ids).withSlowTable(&slowTable{n: 200, each: 200 * time.Millisecond})
 		h.cfg.Slice = 3 * time.Second
 		h.start()
 		var splits [][]rowrange.Range
@@ -201,7 +201,7 @@ func TestTasksRedeliveredReorderedAndDuplicatedMakeTheSameResult(t *testing.T) {
 // A finished split whose worker died before it told what follows: what follows cannot
 // be told now either, so the task comes back, and is counted as such.
 func TestAFinishedSplitIsVoidOnlyOnceWhatFollowsIsTold(t *testing.T) {
-	h := newHouse(t, "to: {log: {}}")
+	h := newHarness(t, "to: {log: {}}")
 	h.plan(0, nil)
 	h.cfg.Done = publisherFunc(func() error { return errors.New("the topic is down") })
 	h.start()

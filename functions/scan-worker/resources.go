@@ -63,7 +63,7 @@ func (t *Tables) Close() error {
 func Sinks(sinks *sink.Sinks) func(context.Context, *pipeline.Scan) (relay.Sink, error) {
 	return func(ctx context.Context, s *pipeline.Scan) (relay.Sink, error) {
 		if err := s.To.Served(); err != nil {
-			return nil, &hopeless{err}
+			return nil, &permanent{err}
 		}
 		return sinks.Open(ctx, s.To, slog.String("scan", s.Name))
 	}

@@ -42,11 +42,11 @@ func isVerdict(err error) bool {
 	return errors.As(err, &refused) || retry.Classify(err).Persists()
 }
 
-// hopeless is a failure that no other attempt can better: the split has failed.
-type hopeless struct{ err error }
+// permanent is a failure that no other attempt can better: the split has failed.
+type permanent struct{ err error }
 
-func (h *hopeless) Error() string { return h.err.Error() }
-func (h *hopeless) Unwrap() error { return h.err }
+func (h *permanent) Error() string { return h.err.Error() }
+func (h *permanent) Unwrap() error { return h.err }
 
 // linger is how long a batch waits to be filled.
 const linger = 50 * time.Millisecond
@@ -68,7 +68,7 @@ func (w *work) run(ctx context.Context) error {
 // relay moves rows until the split is read, the slice is over or something fails.
 func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], err error) {
 	if w.plan, err = w.function.plan(w.task.Name, w.task.Options); err != nil {
-		return result, &hopeless{fmt.Errorf("the pipeline file as it is now: %w", err)}
+		return result, &permanent{fmt.Errorf("the pipeline file as it is now: %w", err)}
 	}
 	// No verdict: the version of the file that the split was planned for may come back.
 	if err := scanjob.SameTable(w.lease.Split().Table, w.plan.scan); err != nil {
@@ -132,7 +132,7 @@ func (w *work) settle(ctx context.Context, r relay.Result[string], err error) er
 		defer cancel()
 	}
 	p := progress(r.Last, r.Counts)
-	var end *hopeless
+	var end *permanent
 	switch {
 	case errors.As(err, &end):
 		w.summary.Outcome, w.summary.Reason = OutcomeFailed, err
@@ -244,13 +244,13 @@ func explain(err error, table string) error {
 	class := retry.Classify(err)
 	switch class.Verdict {
 	case retry.VerdictMissing:
-		return &hopeless{fmt.Errorf("reading table %s: %s: the table, or a family that the scan names, does not exist", table, class.Code)}
+		return &permanent{fmt.Errorf("reading table %s: %s: the table, or a family that the scan names, does not exist", table, class.Code)}
 	case retry.VerdictRejected:
 		refused := "the scan's filter or ranges"
 		if field := btrpc.Refusal(err); field != "" {
 			refused = "the scan: " + field
 		}
-		return &hopeless{fmt.Errorf("reading table %s: %s: the service refuses %s", table, class.Code, refused)}
+		return &permanent{fmt.Errorf("reading table %s: %s: the service refuses %s", table, class.Code, refused)}
 	}
 	return fmt.Errorf("reading table %s: %w", table, retry.Bare(class.Code))
 }

@@ -26,7 +26,7 @@ const ids = "emit: {id: rowKey}, to: {pubsub: {topic: out}}"
 
 // covers: SC-01, SC-03
 func TestEverySplitIsReadAndTheLastOneAnnouncesTheScan(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(25)
 	h.plan(0, []rowrange.Range{{End: key(10)}}, []rowrange.Range{{Start: key(10), End: key(12)}, {Start: key(15)}})
 	h.run()
@@ -50,7 +50,7 @@ func TestEverySplitIsReadAndTheLastOneAnnouncesTheScan(t *testing.T) {
 
 // covers: SC-06
 func TestARecordsIdIsTheSameInAReplayAndOnlyThere(t *testing.T) {
-	h := newHouse(t, "forEach: '[1, 2]', emit: {id: rowKey}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "forEach: '[1, 2]', emit: {id: rowKey}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(3)
 	down := true
 	h.sink.before = func(_ context.Context, records []relay.Record) []error {
@@ -80,7 +80,7 @@ func TestARecordsIdIsTheSameInAReplayAndOnlyThere(t *testing.T) {
 }
 
 func TestWhatATaskIsAnswered(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, whole())
 	lease, err := h.cfg.Ledger.Acquire(t.Context(), ledger.Task{Scan: "s", Attempt: h.scan().Attempt}, "another")
@@ -113,7 +113,7 @@ func TestWhatATaskIsAnswered(t *testing.T) {
 }
 
 func TestAScanThatTheFileNoLongerHasFails(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.plan(0, whole())
 	gone := h.task(0)
 	gone.Name = "gone"
@@ -128,7 +128,7 @@ func TestAScanThatTheFileNoLongerHasFails(t *testing.T) {
 // A worker that dies between its last commit and its message is made up for by the
 // same task.
 func TestWhatFollowsASplitIsPublishedWhenItsTaskComesAgain(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, whole())
 	h.publish = errors.New("down")
@@ -148,7 +148,7 @@ func TestWhatFollowsASplitIsPublishedWhenItsTaskComesAgain(t *testing.T) {
 
 // covers: SC-05, SC-17, SC-23, TST-04
 func TestAFailedSinkGivesTheSplitBackWhereItStands(t *testing.T) {
-	h := newHouse(t, "when: row.cf.total >= 15, emit: {id: rowKey}, fetch: {maxRows: 10}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "when: row.cf.total >= 15, emit: {id: rowKey}, fetch: {maxRows: 10}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(30)
 	h.plan(0, whole())
 	calls := 0
@@ -179,7 +179,7 @@ func TestAFailedSinkGivesTheSplitBackWhereItStands(t *testing.T) {
 
 // covers: SC-05
 func TestRowsThatYieldNothingMoveThePosition(t *testing.T) {
-	h := newHouse(t, "when: 'false', emit: {id: rowKey}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "when: 'false', emit: {id: rowKey}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(30)
 	h.plan(0, whole())
 	h.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 20, Code: codes.PermissionDenied})
@@ -193,7 +193,7 @@ func TestRowsThatYieldNothingMoveThePosition(t *testing.T) {
 
 // A filter that hides every row for longer than a slice must not start over each time.
 func TestWhatAFilterHidesMovesThePositionToo(t *testing.T) {
-	h := newHouse(t, `cells: {filter: 'value_regex_filter: "nothing"'}, to: {pubsub: {topic: out}}`).withTable(emulator.Options{})
+	h := newHarness(t, `cells: {filter: 'value_regex_filter: "nothing"'}, to: {pubsub: {topic: out}}`).withTable(emulator.Options{})
 	h.putRows(2000)
 	h.plan(0, whole())
 	h.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 2, Code: codes.PermissionDenied})
@@ -210,7 +210,7 @@ func TestWhatAFilterHidesMovesThePositionToo(t *testing.T) {
 
 // covers: SC-08, TST-04
 func TestASplitWhoseRestIsEmptyFinishesWithoutAStream(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, []rowrange.Range{{Start: key(0), End: key(2) + "\x00"}})
 	lease, err := h.cfg.Ledger.Acquire(t.Context(), ledger.Task{Scan: "s", Attempt: h.scan().Attempt}, "w")
@@ -234,7 +234,7 @@ func TestASplitWhoseRestIsEmptyFinishesWithoutAStream(t *testing.T) {
 func TestARangeThatEndsJustAfterAKeyIsResumedAfterThatKey(t *testing.T) {
 	for _, from := range []int{0, 2} {
 		for cut := 1; cut <= 3; cut++ {
-			h := newHouse(t, ids).withTable(emulator.Options{})
+			h := newHarness(t, ids).withTable(emulator.Options{})
 			h.putRows(5)
 			h.plan(0, []rowrange.Range{{Start: key(from), End: key(2) + "\x00"}, {Start: key(4)}})
 			h.emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: cut})
@@ -258,7 +258,7 @@ func TestABrokenStreamIsResumedWithoutLossOrRepetition(t *testing.T) {
 		"INTERNAL with an early end": {Code: codes.Internal, Message: "unexpected EOF"},
 		"INTERNAL with another text": {Code: codes.Internal, Message: "Received unexpected EOS on DATA frame from server"},
 	} {
-		h := newHouse(t, ids).withTable(emulator.Options{})
+		h := newHarness(t, ids).withTable(emulator.Options{})
 		h.putRows(350)
 		h.plan(0, whole())
 		fault.Method, fault.Count, fault.Cut, fault.CutAfter = "ReadRows", 2, true, 100
@@ -281,7 +281,7 @@ func TestABrokenStreamIsResumedWithoutLossOrRepetition(t *testing.T) {
 
 // issue-row: 23
 func TestAServerThatStallsDoesNotOutlastTheSlice(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, whole())
 	h.tasks = nil
@@ -305,7 +305,7 @@ func TestAServerThatStallsDoesNotOutlastTheSlice(t *testing.T) {
 
 // The official client tries again for as long as it may, and keeps why to itself.
 func TestASliceInWhichBigtableIsDownSaysSo(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, whole())
 	h.cfg.Slice = 200 * time.Millisecond
@@ -322,7 +322,7 @@ func TestASliceInWhichBigtableIsDownSaysSo(t *testing.T) {
 }
 
 func TestARefusedReadIsKnownByItsStatus(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.plan(0, whole())
 	h.start()
 	h.emulator.Inject(emulator.Fault{Method: "ReadRows", Code: codes.PermissionDenied, Message: "row k0000001"})
@@ -338,7 +338,7 @@ func TestAScanThatTheServiceRefusesNamesTheFieldAndNoData(t *testing.T) {
 		"Error in field 'row_ranges' : Error in element #0 : k0000001 is empty": "InvalidArgument: the service refuses the scan: field row_ranges: element 0",
 		"row k0000001 is no row": "InvalidArgument: the service refuses the scan's filter or ranges",
 	} {
-		h := newHouse(t, ids).withTable(emulator.Options{})
+		h := newHarness(t, ids).withTable(emulator.Options{})
 		h.plan(0, whole())
 		h.start()
 		h.emulator.Inject(emulator.Fault{Method: "ReadRows", Code: codes.InvalidArgument, Message: text})
@@ -353,7 +353,7 @@ func TestAScanThatTheServiceRefusesNamesTheFieldAndNoData(t *testing.T) {
 func TestARowThatCannotBeReadIsLeftOutOrFailsTheScan(t *testing.T) {
 	for _, skip := range []bool{true, false} {
 		policy := map[bool]string{true: "skip", false: "fail"}[skip]
-		h := newHouse(t, "onLargeRow: "+policy+", "+ids).withTable(emulator.Options{Limits: emulator.Limits{RowBytes: 10_000}})
+		h := newHarness(t, "onLargeRow: "+policy+", "+ids).withTable(emulator.Options{Limits: emulator.Limits{RowBytes: 10_000}})
 		h.putRows(9)
 		for _, large := range []int{3, 4, 8} {
 			h.put(key(large), "other:large", strings.Repeat("x", 20_000))
@@ -381,7 +381,7 @@ func TestARowThatCannotBeReadIsLeftOutOrFailsTheScan(t *testing.T) {
 
 // issue-row: 26
 func TestALargeCellIsReadBack(t *testing.T) {
-	h := newHouse(t, "emit: {size: 'size(row.other.blob)'}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "emit: {size: 'size(row.other.blob)'}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.put("k", "other:blob", strings.Repeat("x", 5<<20))
 	h.plan(0, whole())
 	h.deliver(h.task(0))
@@ -392,7 +392,7 @@ func TestALargeCellIsReadBack(t *testing.T) {
 
 // covers: SC-16, SQL-13
 func TestAFamilyThatDoesNotExistFailsTheScan(t *testing.T) {
-	h := newHouse(t, "cells: {families: [cf, absent]}, "+ids).withTable(emulator.Options{})
+	h := newHarness(t, "cells: {families: [cf, absent]}, "+ids).withTable(emulator.Options{})
 	h.putRows(3)
 	h.plan(0, whole())
 	code, s := h.deliver(h.task(0))
@@ -403,7 +403,7 @@ func TestAFamilyThatDoesNotExistFailsTheScan(t *testing.T) {
 		t.Errorf("%s: %s, announced %+v", scan.State, scan.Error, h.done)
 	}
 	// Keys alone ask for no family.
-	h = newHouse(t, "cells: {keysOnly: true}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h = newHarness(t, "cells: {keysOnly: true}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.put("a", "cf:x", "1", "a", "other:y", "2", "b", "other:y", "3")
 	h.plan(0, whole())
 	h.deliver(h.task(0))
@@ -414,7 +414,7 @@ func TestAFamilyThatDoesNotExistFailsTheScan(t *testing.T) {
 
 // covers: SQL-10, SQL-11, LKP-05
 func TestARowIsVisibleOnlyByTheFamiliesThatAreRead(t *testing.T) {
-	h := newHouse(t, "cells: {families: [cf]}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "cells: {families: [cf]}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.put("a", "cf:status", "PAID", "a", "other:x", "hidden", "b", "other:x", "hidden")
 	h.plan(0, whole())
 	h.deliver(h.task(0))
@@ -426,7 +426,7 @@ func TestARowIsVisibleOnlyByTheFamiliesThatAreRead(t *testing.T) {
 
 // covers: SC-20
 func TestTheScansOwnProfileIsReadUnder(t *testing.T) {
-	h := newHouse(t, "appProfile: boost, "+ids).withTable(emulator.Options{})
+	h := newHarness(t, "appProfile: boost, "+ids).withTable(emulator.Options{})
 	h.putRows(1)
 	h.plan(0, whole())
 	// The emulator knows no profile of that name, and says so of it alone.
@@ -437,7 +437,7 @@ func TestTheScansOwnProfileIsReadUnder(t *testing.T) {
 
 // covers: SC-21
 func TestALimitCountsRowsOverSplitsInKeyOrder(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.putRows(9)
 	h.plan(5, []rowrange.Range{{End: key(3)}}, []rowrange.Range{{Start: key(3), End: key(6)}}, []rowrange.Range{{Start: key(6)}})
 	if code, s := h.deliver(h.task(2)); code != http.StatusNoContent || s.Outcome != scanworker.OutcomeVoid {
@@ -453,7 +453,7 @@ func TestALimitCountsRowsOverSplitsInKeyOrder(t *testing.T) {
 }
 
 func TestAnEmptyTableIsAnEmptyResult(t *testing.T) {
-	h := newHouse(t, ids).withTable(emulator.Options{})
+	h := newHarness(t, ids).withTable(emulator.Options{})
 	h.plan(0, whole())
 	h.run()
 	if s := h.scan(); s.State != ledger.ScanDone || s.Rows != 0 || len(h.done) != 1 {
@@ -462,7 +462,7 @@ func TestAnEmptyTableIsAnEmptyResult(t *testing.T) {
 }
 
 func TestAnInstanceThatStopsHandsItsSplitOn(t *testing.T) {
-	h := newHouse(t, "emit: {id: rowKey}, fetch: {maxRows: 10}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "emit: {id: rowKey}, fetch: {maxRows: 10}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(1000)
 	h.plan(0, whole())
 	h.tasks = nil
@@ -496,7 +496,7 @@ func TestPoliciesForRecordsThatCannotBeDelivered(t *testing.T) {
 		"drop":        {ledger.ScanDone, append(wantKeys(0, 2), wantKeys(4, 5)...), 2, 0},
 		"dead-letter": {ledger.ScanDone, append(wantKeys(0, 2), wantKeys(4, 5)...), 2, 2},
 	} {
-		h := newHouse(t, "onFailure: "+policy+", emit: {id: 'row.cf.total < 0 ? rowKey : rowKey'}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+		h := newHarness(t, "onFailure: "+policy+", emit: {id: 'row.cf.total < 0 ? rowKey : rowKey'}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 		h.putRows(2)
 		h.put(key(2), "cf:total", "bad", key(3), "cf:total", number(3), key(4), "cf:total", number(4))
 		h.sink.before = func(_ context.Context, records []relay.Record) []error {
@@ -537,7 +537,7 @@ func TestTheInstrumentsAreTheReferencesAndNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, "onFailure: drop, emit: {id: row.cf.total}, fetch: {maxRows: 10}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
+	h := newHarness(t, "onFailure: drop, emit: {id: row.cf.total}, fetch: {maxRows: 10}, to: {pubsub: {topic: out}}").withTable(emulator.Options{})
 	h.putRows(30)
 	h.put(key(30), "cf:total", "bad")
 	calls := 0
@@ -566,7 +566,7 @@ func TestTheInstrumentsAreTheReferencesAndNoMore(t *testing.T) {
 // Rows that cannot be read are met while records that cannot be sent are given up: a
 // line for each kind, and one that counts. (With -race.)
 func TestFailuresOfReadingAndOfSendingAreNotedSideBySide(t *testing.T) {
-	h := newHouse(t, "onLargeRow: skip, onFailure: drop, fetch: {maxRows: 2}, "+ids).withTable(emulator.Options{Limits: emulator.Limits{RowBytes: 10_000}})
+	h := newHarness(t, "onLargeRow: skip, onFailure: drop, fetch: {maxRows: 2}, "+ids).withTable(emulator.Options{Limits: emulator.Limits{RowBytes: 10_000}})
 	h.putRows(60)
 	for i := 1; i < 60; i += 2 {
 		h.put(key(i), "other:large", strings.Repeat("x", 20_000))

@@ -226,9 +226,9 @@ func TestEveryRowIsRightAfterChaos(t *testing.T) {
 func chaos(t *testing.T, seed uint64, events int) {
 	s := newShop(seed)
 	families := counterFamilies()
-	w := newWorld(t, seed, shopFile, worldOptions{families: families, limits: emulator.Limits{CellBytes: 1000}})
+	w := newSimulation(t, seed, shopFile, simulationOptions{families: families, limits: emulator.Limits{CellBytes: 1000}})
 	defer w.close()
-	w.goWrong(trouble{faults: 0.08, twice: 0.05, lost: 0.02})
+	w.setFaults(faultRates{faults: 0.08, twice: 0.05, lost: 0.02})
 	const round = 500
 	kills := 0
 	for range events / round {
@@ -240,7 +240,7 @@ func chaos(t *testing.T, seed uint64, events int) {
 		}
 		w.idle() // a backlog of hours would be beyond what a token covers
 	}
-	w.goWrong(trouble{})
+	w.setFaults(faultRates{})
 	w.emulator.ClearFaults()
 	s.check(w)
 	injected, span := w.seen()
@@ -251,7 +251,7 @@ func chaos(t *testing.T, seed uint64, events int) {
 }
 
 // check holds tables and dead letters against the model.
-func (s *shop) check(w *world) {
+func (s *shop) check(w *simulation) {
 	w.t.Helper()
 	for table, want := range s.tables {
 		got := w.read(table)

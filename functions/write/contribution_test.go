@@ -58,7 +58,7 @@ MORE
 }
 
 // replayed applies the letters so far under a file, as btf replay does.
-func (h *house) replayed(file string) {
+func (h *harness) replayed(file string) {
 	h.t.Helper()
 	p := parse(h.t, file)
 	r, err := replay.NewReader(p, mapping.ServiceLimits(), false)
@@ -87,7 +87,7 @@ func TestAContributionRefusedBesideAnotherIsCountedAfterTheFix(t *testing.T) {
 		good := twoCounters(dedupe, "int(event.n)", "int(event.m)", "")
 		event := []byte(`{"counter":"c","n":1000,"m":234}`)
 		for _, way := range []string{"replay", "redelivery"} {
-			h := newHouse(t, bad, counterFamilies(), nil)
+			h := newHarness(t, bad, counterFamilies(), nil)
 			if status := h.deliver("m-1", event); status != 204 || len(h.letters.letters) != 1 {
 				t.Fatalf("%d, %d letters", status, len(h.letters.letters))
 			}
@@ -115,7 +115,7 @@ func TestAContributionRefusedBesideAnotherIsCountedAfterTheFix(t *testing.T) {
 // it.
 func TestABadRecordsNeighboursKeepTheirContributions(t *testing.T) {
 	for _, dedupe := range []string{"window", "marker"} {
-		h := newHouse(t, twoCounters(dedupe, "int(event.n)", "0", ""), counterFamilies(), nil)
+		h := newHarness(t, twoCounters(dedupe, "int(event.n)", "0", ""), counterFamilies(), nil)
 		event := []byte(`{"counter":"c","n":"1oo"}` + "\n" + `{"counter":"c","n":"1"}`)
 		if status := h.deliver("m-1", event); status != 204 {
 			t.Fatal(status)
@@ -131,7 +131,7 @@ func TestABadRecordsNeighboursKeepTheirContributions(t *testing.T) {
 func TestASkipAfterARefusalCountsNothingTwice(t *testing.T) {
 	for _, dedupe := range []string{"window", "marker"} {
 		file := twoCounters(dedupe, "int(event.n)", "0", "")
-		h := newHouse(t, strings.Replace(file, "onFailure: dead-letter", "onFailure: fail", 1), counterFamilies(), func(h *house) { h.service.CellBytes = 1000 })
+		h := newHarness(t, strings.Replace(file, "onFailure: dead-letter", "onFailure: fail", 1), counterFamilies(), func(h *harness) { h.service.CellBytes = 1000 })
 		event := []byte(`{"counter":"c","n":2}` + "\n" + `{"counter":"c","n":7,"note":"` + strings.Repeat("x", 2000) + `"}` + "\n" + `{"counter":"c","n":3}`)
 		if status := h.deliver("m-1", event); status == 204 {
 			t.Fatal("acknowledged")
@@ -154,7 +154,7 @@ func TestASkipAfterARefusalCountsNothingTwice(t *testing.T) {
 // covers: FAIL-09
 func TestADeadLetterKeepsItsContribution(t *testing.T) {
 	for _, dedupe := range []string{"window", "marker"} {
-		h := newHouse(t, twoCounters(dedupe, "int(event.n)", "0", ""), counterFamilies(), func(h *house) { h.service.CellBytes = 1000 })
+		h := newHarness(t, twoCounters(dedupe, "int(event.n)", "0", ""), counterFamilies(), func(h *harness) { h.service.CellBytes = 1000 })
 		event := []byte(`{"counter":"c","n":1}` + "\n" + `{"counter":"c","n":10,"note":"` + strings.Repeat("x", 2000) + `"}` + "\n" + `{"counter":"c","n":100}`)
 		if status := h.deliver("m-1", event); status != 204 {
 			t.Fatal(status)
@@ -189,7 +189,7 @@ func TestContributionsToOneRowShareRequests(t *testing.T) {
 					if !explicit {
 						file = strings.Replace(file, "      dedupeId: event.id\n", "", 1)
 					}
-					w := newWorld(t, 1, file, worldOptions{families: counterFamilies(), delay: 10 * time.Millisecond})
+					w := newSimulation(t, 1, file, simulationOptions{families: counterFamilies(), delay: 10 * time.Millisecond})
 					defer w.close()
 					var data []byte
 					for i := range records {

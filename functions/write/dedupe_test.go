@@ -65,7 +65,7 @@ write:
 }
 
 // sums reads the counters back.
-func (h *house) sums(table string) map[string]int64 {
+func (h *harness) sums(table string) map[string]int64 {
 	h.t.Helper()
 	out := map[string]int64{}
 	for key, row := range h.rows(table) {
@@ -96,7 +96,7 @@ func TestRecordsOfOneExplicitIDCountOnce(t *testing.T) {
 			"unmapped first":   {[]string{unmapped, good}, 7, 1},
 			"only bad ones":    {[]string{bad, bad}, 0, 2},
 		} {
-			h := newHouse(t, countersFile(dedupe, "int(event.delta)"), counterFamilies(), func(h *house) { h.service.CellBytes = 1000 })
+			h := newHarness(t, countersFile(dedupe, "int(event.delta)"), counterFamilies(), func(h *harness) { h.service.CellBytes = 1000 })
 			for delivery := range 2 {
 				if status := h.deliver("m-1", []byte(strings.Join(c.events, "\n"))); status != 204 {
 					t.Fatalf("%s, %s: %d\n%s", dedupe, name, status, h.log)
@@ -118,7 +118,7 @@ type tally map[string]int64
 // counted reads the counters: an event counts 1 under the first deployment and a million
 // under the second, so that both can be told apart and the sum of both is the number of
 // events that counted.
-func (w *world) counted() tally {
+func (w *simulation) counted() tally {
 	out := tally{}
 	for key, row := range w.read("counters") {
 		sum := int64(binary.BigEndian.Uint64([]byte(row["totals:sum"])))
@@ -127,7 +127,7 @@ func (w *world) counted() tally {
 	return out
 }
 
-func (w *world) checkTally(want tally) {
+func (w *simulation) checkTally(want tally) {
 	w.t.Helper()
 	got := w.counted()
 	for key, n := range want {
@@ -147,7 +147,7 @@ const (
 
 // counterEvents are n events for 20 counters, two to seven a message, some with a record
 // that the first deployment's mapping refuses; want gets all of them.
-func (w *world) counterEvents(name string, n int, want tally) []*pubsub.Message {
+func (w *simulation) counterEvents(name string, n int, want tally) []*pubsub.Message {
 	var out []*pubsub.Message
 	for i := 0; i < n; {
 		var lines []string
@@ -192,12 +192,12 @@ func TestSumsUnderAMarkerAreExact(t *testing.T) {
 
 func sumsUnderAMarker(t *testing.T, seed uint64, events int) {
 	first, second := countersFile("marker", firstDelta), countersFile("marker", secondDelta)
-	w := newWorld(t, seed, first, worldOptions{families: counterFamilies(), attempts: 8})
+	w := newSimulation(t, seed, first, simulationOptions{families: counterFamilies(), attempts: 8})
 	defer w.close()
 	want := tally{}
 
 	// Faults, duplicates, lost answers, kills and a deployment while events flow.
-	w.goWrong(trouble{faults: 0.08, refusals: 0.01, twice: 0.3, lost: 0.05})
+	w.setFaults(faultRates{faults: 0.08, refusals: 0.01, twice: 0.3, lost: 0.05})
 	messages := w.counterEvents("a", events-100, want)
 	w.publish("counters-events", messages...)
 	w.publish("counters-events", messages[:len(messages)/4]...) // by a publisher that lost an answer
@@ -208,7 +208,7 @@ func sumsUnderAMarker(t *testing.T, seed uint64, events int) {
 	w.idle()
 
 	// An outage that applies and does not say so: messages are moved.
-	w.goWrong(trouble{twice: 0.3, lost: 0.05})
+	w.setFaults(faultRates{twice: 0.3, lost: 0.05})
 	for _, method := range []string{"MutateRows", "CheckAndMutateRow"} {
 		w.emulator.Inject(emulator.Fault{Method: method, Code: codes.Unavailable, After: true})
 	}
@@ -220,10 +220,10 @@ func sumsUnderAMarker(t *testing.T, seed uint64, events int) {
 	}
 
 	// What was kept is replayed, twice over, under the second deployment, which takes all.
-	w.goWrong(trouble{faults: 0.08})
+	w.setFaults(faultRates{faults: 0.08})
 	w.emulator.ClearFaults()
 	w.replay(second, false, "counters-dead-letter", "counters-undelivered") // what fails here stays where it is
-	w.goWrong(trouble{})
+	w.setFaults(faultRates{})
 	w.emulator.ClearFaults()
 	for _, err := range w.replay(second, false, "counters-dead-letter", "counters-undelivered") {
 		t.Error(err)
@@ -254,10 +254,10 @@ func TestSumsWithinTheWindowAreExact(t *testing.T) {
 
 func sumsWithinTheWindow(t *testing.T, seed uint64, events int) {
 	first, second := countersFile("window", firstDelta), countersFile("window", secondDelta)
-	w := newWorld(t, seed, first, worldOptions{families: counterFamilies()})
+	w := newSimulation(t, seed, first, simulationOptions{families: counterFamilies()})
 	defer w.close()
 	want := tally{}
-	w.goWrong(trouble{faults: 0.08, refusals: 0.02, twice: 0.3, lost: 0.03})
+	w.setFaults(faultRates{faults: 0.08, refusals: 0.02, twice: 0.3, lost: 0.03})
 	messages := w.counterEvents("a", events, want)
 	w.publish("counters-events", messages...)
 	w.publish("counters-events", messages[:len(messages)/4]...)
@@ -266,10 +266,10 @@ func sumsWithinTheWindow(t *testing.T, seed uint64, events int) {
 		w.restart(i%2, file)
 	}
 	w.idle()
-	w.goWrong(trouble{faults: 0.08})
+	w.setFaults(faultRates{faults: 0.08})
 	w.emulator.ClearFaults()
 	w.replay(second, false, "counters-dead-letter") // what fails here stays where it is
-	w.goWrong(trouble{})
+	w.setFaults(faultRates{})
 	w.emulator.ClearFaults()
 	for _, err := range w.replay(second, false, "counters-dead-letter") {
 		t.Error(err)
@@ -288,7 +288,7 @@ func sumsWithinTheWindow(t *testing.T, seed uint64, events int) {
 // covers: PLAN-07
 func TestAnEventThatFailsHalfWayCountsOnce(t *testing.T) {
 	for _, dedupe := range []string{"window", "marker"} {
-		h := newHouse(t, countersFile(dedupe, firstDelta), counterFamilies(), nil)
+		h := newHarness(t, countersFile(dedupe, firstDelta), counterFamilies(), nil)
 		const at = `"at":"2026-08-30T10:15:30Z","n":1,"id":"one"`
 		event := []byte(`{` + at + `,"counter":"a"}` + "\n" + `{` + at + `,"counter":"b"}`)
 		method := map[string]string{"window": "MutateRows", "marker": "CheckAndMutateRow"}[dedupe]
@@ -310,7 +310,7 @@ func TestAnEventThatFailsHalfWayCountsOnce(t *testing.T) {
 }
 
 // sums reads the sums of the counters.
-func (w *world) sums() map[string]int64 {
+func (w *simulation) sums() map[string]int64 {
 	out := map[string]int64{}
 	for key, row := range w.read("counters") {
 		if sum := row["totals:sum"]; sum != "" {

@@ -29,7 +29,7 @@ import (
 func TestRejectedRecordsCountAgainstTheirTable(t *testing.T) {
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
-	h := newHouse(t, strings.Replace(meteredFile, "onFailure: dead-letter", "onFailure: drop\n  onUnmatched: dead-letter", 1), plainFamilies("cf"), func(h *house) {
+	h := newHarness(t, strings.Replace(meteredFile, "onFailure: dead-letter", "onFailure: drop\n  onUnmatched: dead-letter", 1), plainFamilies("cf"), func(h *harness) {
 		h.service.CellBytes = 1000
 		h.meter = provider.Meter("write")
 	})
@@ -54,7 +54,7 @@ func TestRejectedRecordsCountAgainstTheirTable(t *testing.T) {
 func TestANullTableIsARecordsFailure(t *testing.T) {
 	file := strings.Replace(repairFile("if-needed"), `idFrom: '"day-" + event.day'`, `idFrom: event.day`, 1)
 	for day, says := range map[string]string{"null": "idFrom", "7": "idFrom", `""`: "idMatches", `"day-x"`: "idMatches"} {
-		h := newHouse(t, file, plainFamilies("cf", "totals"), nil)
+		h := newHarness(t, file, plainFamilies("cf", "totals"), nil)
 		if status := h.deliver("m-1", []byte(`{"day":`+day+`,"key":[],"v":"1"}`)); status != 204 {
 			t.Fatalf("%s: %d\n%s", day, status, h.log)
 		}
@@ -73,7 +73,7 @@ func TestANullTableIsARecordsFailure(t *testing.T) {
 // covers: SNK-12
 func TestATimeFinerThanAMillisecondIsNotSent(t *testing.T) {
 	var calls atomic.Int64
-	h := newHouse(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *house) {
+	h := newHarness(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *harness) {
 		h.call = func(method string) {
 			if method == "MutateRows" {
 				calls.Add(1)
@@ -114,7 +114,7 @@ func TestWritesGoThroughTheProfileOfTheTable(t *testing.T) {
 			}}}, 503, "FailedPrecondition"},
 		"none": {nil, 503, "NotFound"},
 	} {
-		h := newHouse(t, file, plainFamilies("cf", "extra"), nil)
+		h := newHarness(t, file, plainFamilies("cf", "extra"), nil)
 		if test.profile != nil {
 			_, err := adminpb.NewBigtableInstanceAdminClient(h.conn).CreateAppProfile(t.Context(), &adminpb.CreateAppProfileRequest{
 				Parent: instance, AppProfileId: "ingest", AppProfile: test.profile,
@@ -133,7 +133,7 @@ func TestWritesGoThroughTheProfileOfTheTable(t *testing.T) {
 }
 
 // cells are all versions of a column, newest first, as VALUE@MILLISECOND of the minute.
-func (h *house) cells(table, key, column string) string {
+func (h *harness) cells(table, key, column string) string {
 	h.t.Helper()
 	var out []string
 	h.read(table, func(r bigtable.Row) {
@@ -160,7 +160,7 @@ func TestWhatReplacesIsReadWithAllVersions(t *testing.T) {
 	} {
 		file := ordersFile("json", "fail", "fail")
 		file = strings.Replace(file, "total: event.?total}}\n", "total: event.?total}}\n"+c.replace, 1)
-		h := newHouse(t, file, plainFamilies("cf", "extra"), nil)
+		h := newHarness(t, file, plainFamilies("cf", "extra"), nil)
 		for _, e := range []string{`one","at":"2026-08-30T10:15:10Z`, `two","at":"2026-08-30T10:15:20Z`, `late","at":"2026-08-30T10:15:30Z`, `middle","at":"2026-08-30T10:15:15Z`} {
 			if status := h.deliver("m", []byte(`{"id":"a","status":"`+e+`","total":7}`)); status != 204 {
 				t.Fatalf("%d\n%s", status, h.log)
@@ -176,7 +176,7 @@ func TestWhatReplacesIsReadWithAllVersions(t *testing.T) {
 }
 
 // families reads a table's families back, as NAME=RULE/TYPE.
-func (h *house) families(table string) map[string]string {
+func (h *harness) families(table string) map[string]string {
 	h.t.Helper()
 	p, err := adminpb.NewBigtableTableAdminClient(h.conn).GetTable(h.t.Context(), &adminpb.GetTableRequest{Name: instance + "/tables/" + table})
 	if err != nil {
@@ -246,7 +246,7 @@ func TestWhatRepairMakesIsWhatTheFileSays(t *testing.T) {
 		"sums": "none/sum", "lows": "none/min", "highs": "none/max", "people": "none/hll",
 	}
 	event := []byte(`{"id":"a","n":"5"}`)
-	h := newHouse(t, familiesFile, nil, func(h *house) { h.create = false })
+	h := newHarness(t, familiesFile, nil, func(h *harness) { h.create = false })
 	if status := h.deliver("m-1", event); status != 204 {
 		t.Fatalf("%d\n%s", status, h.log)
 	}
@@ -256,7 +256,7 @@ func TestWhatRepairMakesIsWhatTheFileSays(t *testing.T) {
 	existing := map[string]*adminpb.ColumnFamily{
 		"versions": {GcRule: &adminpb.GcRule{Rule: &adminpb.GcRule_MaxNumVersions{MaxNumVersions: 5}}}, "other": {},
 	}
-	h = newHouse(t, familiesFile, existing, nil)
+	h = newHarness(t, familiesFile, existing, nil)
 	if status := h.deliver("m-1", event); status != 204 {
 		t.Fatalf("%d\n%s", status, h.log)
 	}
@@ -272,7 +272,7 @@ func TestWhatRepairMakesIsWhatTheFileSays(t *testing.T) {
 //
 // covers: TBL-11
 func TestAFamilyOfAnotherTypeIsNotAddedTo(t *testing.T) {
-	h := newHouse(t, repairFile("if-needed"), plainFamilies("cf", "totals"), nil)
+	h := newHarness(t, repairFile("if-needed"), plainFamilies("cf", "totals"), nil)
 	if status := h.deliver("m-1", []byte(`{"id":"a","v":"1"}`)); status != 204 {
 		t.Fatalf("%d\n%s", status, h.log)
 	}
@@ -289,7 +289,7 @@ func TestAFamilyOfAnotherTypeIsNotAddedTo(t *testing.T) {
 //
 // covers: SQL-23, PLAN-04
 func TestEachInputOfAnAggregateCountsForItself(t *testing.T) {
-	h := newHouse(t, familiesFile, nil, func(h *house) { h.create = false })
+	h := newHarness(t, familiesFile, nil, func(h *harness) { h.create = false })
 	events := []byte(`{"id":"a","n":"5"}` + "\n" + `{"id":"a","n":"-3"}` + "\n" + `{"id":"a","n":"5"}`)
 	var people string
 	for i, sum := range []int64{7, 14} {
@@ -325,7 +325,7 @@ func TestTheCellsOfARowHaveOneTime(t *testing.T) {
 		"the mapping's":    {vocabularyFile, "30123"},
 		"the publish time": {file, "31456"},
 	} {
-		h := newHouse(t, c.file, counterFamilies(), nil)
+		h := newHarness(t, c.file, counterFamilies(), nil)
 		if status := h.deliver("m", []byte(`{"id":"r","at":"2026-08-30T10:15:30.123Z","a":"1","b":"2"}`)); status != 204 {
 			t.Fatalf("%s: %d\n%s", name, status, h.log)
 		}
@@ -343,7 +343,7 @@ func TestTheCellsOfARowHaveOneTime(t *testing.T) {
 // covers: SQL-02
 func TestRowsGoWhereTheFileSays(t *testing.T) {
 	file := strings.Replace(repairFile("if-needed"), "  fixed: {create", "  fixed: {project: other-project, instance: other-instance, id: renamed, create", 1)
-	h := newHouse(t, file, nil, func(h *house) { h.create = false })
+	h := newHarness(t, file, nil, func(h *harness) { h.create = false })
 	if status := h.deliver("m-1", []byte(`{"id":"a","v":"1"}`)); status != 204 {
 		t.Fatalf("%d\n%s", status, h.log)
 	}
@@ -378,7 +378,7 @@ func TestWriterOptionsAreObeyed(t *testing.T) {
 		if limits != "" {
 			file = strings.Replace(file, "format: ndjson", "format: ndjson\n  limits: "+limits, 1)
 		}
-		h := newHouse(t, file, plainFamilies("cf", "extra"), func(h *house) {
+		h := newHarness(t, file, plainFamilies("cf", "extra"), func(h *harness) {
 			h.call = func(method string) {
 				if method == "MutateRows" {
 					calls.Add(1)
@@ -399,7 +399,7 @@ func TestWriterOptionsAreObeyed(t *testing.T) {
 //
 // covers: FAIL-09
 func TestALetterOfAnEntryIsTheEntry(t *testing.T) {
-	h := newHouse(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 1000 })
+	h := newHarness(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *harness) { h.service.CellBytes = 1000 })
 	value := strings.Repeat("x", 1500)
 	if status := h.deliver("m-1", []byte(`{"id":"large","status":"`+value+`","total":3}`)); status != 204 || len(h.letters.letters) != 1 {
 		t.Fatalf("%d, letters %v\n%s", status, h.letters.letters, h.log)
@@ -412,7 +412,7 @@ func TestALetterOfAnEntryIsTheEntry(t *testing.T) {
 	if attributes["table"] != instance+"/tables/orders" || attributes["mapping"] != "order" || attributes["kind"] != "entry" || !strings.Contains(attributes["error"], "InvalidArgument") {
 		t.Errorf("attributes %v", attributes)
 	}
-	larger := newHouse(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
+	larger := newHarness(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
 	stream, err := bigtablepb.NewBigtableClient(larger.conn).MutateRows(t.Context(), &bigtablepb.MutateRowsRequest{
 		TableName: attributes["table"], Entries: []*bigtablepb.MutateRowsRequest_Entry{e},
 	})
@@ -431,7 +431,7 @@ func TestALetterOfAnEntryIsTheEntry(t *testing.T) {
 //
 // covers: FAIL-18
 func TestALetterThatIsNotStoredInTimeRefusesTheDelivery(t *testing.T) {
-	h := newHouse(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
+	h := newHarness(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
 	h.letters.err = context.DeadlineExceeded
 	body := []byte(`{"id":"good","status":"x"}` + "\n" + `{"id":"bad","status":[]}`)
 	if status := h.deliver("m-1", body); status != 503 {
@@ -451,7 +451,7 @@ func TestALetterThatIsNotStoredInTimeRefusesTheDelivery(t *testing.T) {
 func TestSkippedRecordsAreCountedWhicheverWay(t *testing.T) {
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
-	h := newHouse(t, strings.Replace(meteredFile, "onFailure: dead-letter", "onFailure: dead-letter\n  onUnmatched: skip", 1), plainFamilies("cf"), func(h *house) {
+	h := newHarness(t, strings.Replace(meteredFile, "onFailure: dead-letter", "onFailure: dead-letter\n  onUnmatched: skip", 1), plainFamilies("cf"), func(h *harness) {
 		h.meter = provider.Meter("write")
 	})
 	lines := slices.Repeat([]string{`{"heartbeat":1}`, `{"heartbeat":1,"id":"a","v":"1"}`, `{"other":1}`}, 2)
@@ -470,7 +470,7 @@ func TestSkippedRecordsAreCountedWhicheverWay(t *testing.T) {
 // covers: FAIL-12
 func TestTheBreakerCountsOnlyWhatTheServiceRefuses(t *testing.T) {
 	file := strings.Replace(ordersFile("json", "drop", "fail"), "format: json", "format: json\n  limits: {consecutiveRejections: 3}", 1)
-	h := newHouse(t, file, plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 1000 })
+	h := newHarness(t, file, plainFamilies("cf", "extra"), func(h *harness) { h.service.CellBytes = 1000 })
 	for range 10 {
 		if status := h.deliver("m", []byte(`{"id":"a","status":[]}`)); status != 204 {
 			t.Fatalf("refused by the mapping: %d\n%s", status, h.log)

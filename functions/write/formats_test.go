@@ -54,7 +54,7 @@ func lettersOf(name string) string {
 }
 
 // deliverWith posts a message with attributes and returns the status.
-func (h *house) deliverWith(id string, data []byte, attributes map[string]string) int {
+func (h *harness) deliverWith(id string, data []byte, attributes map[string]string) int {
 	h.t.Helper()
 	body, err := json.Marshal(map[string]any{
 		"message": map[string]any{
@@ -69,7 +69,7 @@ func (h *house) deliverWith(id string, data []byte, attributes map[string]string
 }
 
 func TestCloudEventsBecomeRowsAndFailedOnesCanBeReadAgain(t *testing.T) {
-	h := newHouse(t, eventsFile, plainFamilies("cf"), nil)
+	h := newHarness(t, eventsFile, plainFamilies("cf"), nil)
 	structured := `{"specversion":"1.0","id":"s","source":"/shop","type":"order","time":"2026-08-30T10:15:30Z","data":{"status":"PAID","total":9007199254740993}}`
 	binary := map[string]string{"ce-specversion": "1.0", "ce-id": "b", "ce-source": "/shop", "ce-type": "order", "ce-time": "2026-08-30T10:15:30Z", "content-type": "application/json"}
 	for _, status := range []int{
@@ -131,7 +131,7 @@ func TestAnUndeliveredScanRequestIsNotReplayedAsARecord(t *testing.T) {
 // covers: FAIL-09
 func TestDeadLettersBecomeRowsAndRefusedOnesStayWhatTheyAre(t *testing.T) {
 	// A cell over the service's limit but under the function's: the service refuses it.
-	first := newHouse(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 100 })
+	first := newHarness(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *harness) { h.service.CellBytes = 100 })
 	if status := first.deliver("m-1", []byte(`{"id":"a","status":"`+strings.Repeat("x", 200)+`"}`)); status != http.StatusNoContent {
 		t.Fatalf("status %d", status)
 	}
@@ -140,7 +140,7 @@ func TestDeadLettersBecomeRowsAndRefusedOnesStayWhatTheyAre(t *testing.T) {
 	}
 	letter := first.letters.letters[0]
 
-	again := newHouse(t, lettersFile, plainFamilies("cf"), nil)
+	again := newHarness(t, lettersFile, plainFamilies("cf"), nil)
 	data, attributes := letter.Encode()
 	if status := again.deliverWith("m-2", data, attributes); status != http.StatusNoContent {
 		t.Fatalf("status %d", status)

@@ -31,8 +31,8 @@ import (
 
 const instance = "projects/my-project/instances/my-instance"
 
-// house is the function write over an emulator, behind a real HTTP server.
-type house struct {
+// harness is the function write over an emulator, behind a real HTTP server.
+type harness struct {
 	t        testing.TB
 	emulator *emulator.Emulator
 	conn     *grpc.ClientConn
@@ -48,7 +48,7 @@ type house struct {
 }
 
 // told tells h.call of a call.
-func (h *house) told(method string) {
+func (h *harness) told(method string) {
 	if h.call != nil {
 		h.call(method[strings.LastIndexByte(method, '/')+1:])
 	}
@@ -95,11 +95,11 @@ func (c connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method st
 	return c.ClientConn.NewStream(ctx, d, method, opts...)
 }
 
-// newHouse deploys a pipeline file. Tables exist with the families given, which may be
+// newHarness deploys a pipeline file. Tables exist with the families given, which may be
 // other ones than the file declares.
-func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFamily, change func(*house)) *house {
+func newHarness(t testing.TB, file string, families map[string]*adminpb.ColumnFamily, change func(*harness)) *harness {
 	t.Helper()
-	h := &house{t: t, letters: &letterBox{}, log: &functest.Log{}, limits: mapping.ServiceLimits(), create: true}
+	h := &harness{t: t, letters: &letterBox{}, log: &functest.Log{}, limits: mapping.ServiceLimits(), create: true}
 	if change != nil {
 		change(h)
 	}
@@ -123,7 +123,7 @@ func newHouse(t testing.TB, file string, families map[string]*adminpb.ColumnFami
 	return h
 }
 
-func (h *house) serve(p *pipeline.Pipeline) {
+func (h *harness) serve(p *pipeline.Pipeline) {
 	logger := slog.New(telemetry.NewHandler(h.log, slog.LevelDebug, ""))
 	dial := func(context.Context, string, string) (writer.Conn, error) { return connection{h.conn, h.told}, nil }
 	w, err := writer.New(writer.Config{
@@ -165,12 +165,12 @@ func (h *house) serve(p *pipeline.Pipeline) {
 }
 
 // deliver posts data in a push envelope and returns the status.
-func (h *house) deliver(id string, data []byte) int {
+func (h *harness) deliver(id string, data []byte) int {
 	h.t.Helper()
 	return h.post(functest.Delivery(h.t, id, "2026-08-30T10:15:31.456Z", data))
 }
 
-func (h *house) post(body []byte) int {
+func (h *harness) post(body []byte) int {
 	h.t.Helper()
 	resp, err := http.Post(h.server.URL, "application/json", bytes.NewReader(body))
 	if err != nil {
@@ -182,7 +182,7 @@ func (h *house) post(body []byte) int {
 }
 
 // read calls f with the rows of a table.
-func (h *house) read(table string, f func(bigtable.Row), opts ...bigtable.ReadOption) {
+func (h *harness) read(table string, f func(bigtable.Row), opts ...bigtable.ReadOption) {
 	h.t.Helper()
 	client, err := bigtable.NewClientWithConfig(h.t.Context(), "my-project", "my-instance",
 		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(h.conn))
@@ -199,7 +199,7 @@ func (h *house) read(table string, f func(bigtable.Row), opts ...bigtable.ReadOp
 }
 
 // rows reads a table back: row key, then family:qualifier, to the newest value.
-func (h *house) rows(table string) map[string]map[string]string {
+func (h *harness) rows(table string) map[string]map[string]string {
 	h.t.Helper()
 	out := map[string]map[string]string{}
 	h.read(table, func(r bigtable.Row) {
@@ -214,7 +214,7 @@ func (h *house) rows(table string) map[string]map[string]string {
 }
 
 // versions counts the cells of a row.
-func (h *house) versions(table, key string) int {
+func (h *harness) versions(table, key string) int {
 	h.t.Helper()
 	n := 0
 	h.read(table, func(r bigtable.Row) {

@@ -63,7 +63,7 @@ func replayed(t *testing.T, file string, letters []deadletter.Letter) (rows map[
 
 // A letter holds what a mapping may read of the message, and its record is one again.
 func TestARecordIsReplayedWithAllThatItsMessageHad(t *testing.T) {
-	h := newHouse(t, strings.Replace(partsFile, "STATUS", refusing, 1), plainFamilies("cf"), nil)
+	h := newHarness(t, strings.Replace(partsFile, "STATUS", refusing, 1), plainFamilies("cf"), nil)
 	body, err := json.Marshal(map[string]any{
 		"message": map[string]any{
 			"data": []byte(`[[{"id":"a","n":1},{"id":"b","n":2}],{"id":"c","n":5},[[{"id":"d"}]],{"id":"e","n":3}]`), "messageId": "m-1", "publishTime": "2026-08-30T10:15:31.456Z",
@@ -99,7 +99,7 @@ func TestARecordIsReplayedWithAllThatItsMessageHad(t *testing.T) {
 
 // A message may be its attributes alone.
 func TestAMessageOfAttributesAloneIsKeptWhole(t *testing.T) {
-	h := newHouse(t, strings.Replace(partsFile, "STATUS", taking, 1), plainFamilies("cf"), nil)
+	h := newHarness(t, strings.Replace(partsFile, "STATUS", taking, 1), plainFamilies("cf"), nil)
 	if status := h.deliverWith("m-1", nil, map[string]string{"tenant": "acme", "status": "PAID"}); status != http.StatusNoContent {
 		t.Fatalf("status %d", status)
 	}
@@ -111,7 +111,7 @@ func TestAMessageOfAttributesAloneIsKeptWhole(t *testing.T) {
 // A request that is no message holds no record, and nothing is made of it, however much of
 // a message could be read.
 func TestARequestThatIsNoMessageIsNotReplayed(t *testing.T) {
-	h := newHouse(t, strings.Replace(partsFile, "STATUS", taking, 1), plainFamilies("cf"), nil)
+	h := newHarness(t, strings.Replace(partsFile, "STATUS", taking, 1), plainFamilies("cf"), nil)
 	for _, body := range []string{
 		`{"id":"a","n":1}`,
 		`{"message":{"messageId":"m-1","publishTime":"2026-08-30T10:15:31Z","data":"{}"},"subscription":"s"}`,
@@ -128,7 +128,7 @@ func TestARequestThatIsNoMessageIsNotReplayed(t *testing.T) {
 
 // What no message can hold is not lost: the delivery is refused, and says why.
 func TestALetterThatPubSubCannotTakeRefusesTheDelivery(t *testing.T) {
-	h := newHouse(t, strings.Replace(partsFile, "STATUS", taking, 1), plainFamilies("cf"), nil)
+	h := newHarness(t, strings.Replace(partsFile, "STATUS", taking, 1), plainFamilies("cf"), nil)
 	attributes := map[string]string{"tenant": "acme"}
 	for i := range 99 {
 		attributes[fmt.Sprint("a", i)] = strings.Repeat("x", 1024)

@@ -22,7 +22,7 @@ func TestVeryManyBadRecordsAreRefusedInLittleMemory(t *testing.T) {
 		records /= 10
 	}
 	for _, policy := range []string{"fail", "drop", "dead-letter"} {
-		h := newHouse(t, ordersFile("ndjson", policy, "fail"), plainFamilies("cf", "extra"), nil)
+		h := newHarness(t, ordersFile("ndjson", policy, "fail"), plainFamilies("cf", "extra"), nil)
 		data := append(bytes.Repeat([]byte("1\n"), records), `{"id":"good","status":"A"}`...)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -55,7 +55,7 @@ func TestVeryManyBadRecordsAreRefusedInLittleMemory(t *testing.T) {
 func TestEveryRecordOfALargeMessageCountsOnce(t *testing.T) {
 	for _, dedupe := range []string{"window", "marker"} {
 		file := strings.Replace(countersFile(dedupe, "int(event.delta)"), "      dedupeId: event.id\n", "", 1)
-		h := newHouse(t, file, counterFamilies(), func(h *house) { h.limits.Mutations = 700 })
+		h := newHarness(t, file, counterFamilies(), func(h *harness) { h.limits.Mutations = 700 })
 		var data []byte
 		const records = 2500
 		for i := range records {
@@ -74,7 +74,7 @@ func TestEveryRecordOfALargeMessageCountsOnce(t *testing.T) {
 
 // A row that is taken apart holds back the rows of its key that come after it.
 func TestTheLastRecordWinsAlsoWhereARowIsTakenApart(t *testing.T) {
-	h := newHouse(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *house) {
+	h := newHarness(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *harness) {
 		h.limits.Mutations, h.service.CellBytes = 2, 1000
 	})
 	status := h.deliver("m-1", []byte(`{"id":"k","extra":"`+strings.Repeat("x", 2000)+`"}`+"\n"+
@@ -93,7 +93,7 @@ func TestTheDeadLettersOfOneMessageAreBounded(t *testing.T) {
 		many /= 10
 	}
 	for bad, want := range map[int]int{1000: 1000, 1001: 1, many: 1} {
-		h := newHouse(t, file, plainFamilies("cf", "extra"), nil)
+		h := newHarness(t, file, plainFamilies("cf", "extra"), nil)
 		data := append([]byte(`[`), bytes.Repeat([]byte(`{"id":"7","n":0,"status":"B"},`), bad)...)
 		data = append(data, `{"type":"other"},{"id":"8","n":1,"status":"A"}]`...)
 		if status := h.deliver("m-1", data); status != http.StatusNoContent || h.rows("orders")["8#8"]["cf:status"] != "A" {
@@ -118,7 +118,7 @@ func TestTheDeadLettersOfOneMessageAreBounded(t *testing.T) {
 // What refuses a message leaves no letter, and neither do letters that cannot be kept
 // acknowledge it.
 func TestNoLetterIsPublishedBeforeAllAreKnown(t *testing.T) {
-	h := newHouse(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
+	h := newHarness(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
 	data := append(bytes.Repeat([]byte("1\n"), 2500), `{"type":"other"}`...) // which refuses it
 	if status := h.deliver("m-1", data); status != http.StatusServiceUnavailable || len(h.letters.letters) != 0 {
 		t.Errorf("%d, %d letters", status, len(h.letters.letters))
@@ -134,7 +134,7 @@ func TestNoLetterIsPublishedBeforeAllAreKnown(t *testing.T) {
 func TestARecordThatBecomesTooMuchIsRejectedAlone(t *testing.T) {
 	file := strings.Replace(ordersFile("ndjson", "dead-letter", "fail"), "format: ndjson", "format: ndjson\n  limits: {inFlight: {maxRecordBytes: 200KiB}}", 1)
 	file = strings.Replace(file, "rowKey: event.id", "forEach: event.?keys.orValue([event.id])\n      rowKey: string(item)", 1)
-	h := newHouse(t, file, plainFamilies("cf", "extra"), nil)
+	h := newHarness(t, file, plainFamilies("cf", "extra"), nil)
 	good := `{"id":"%s","status":"A"}` + "\n"
 	values := `{"id":"values","status":"A","x":[` + strings.Repeat("{},", 10_000) + "{}]}\n"
 	rows := `{"status":"A","keys":[` + strings.Repeat("0,", 500) + "0]}\n"

@@ -22,11 +22,11 @@ func items(n int) []byte {
 
 // blocked delivers data and returns once its first call of the method waits, which release
 // lets go on; end returns the status.
-func blocked(t *testing.T, file, blocking string, data []byte) (h *house, release func(), end func() int) {
+func blocked(t *testing.T, file, blocking string, data []byte) (h *harness, release func(), end func() int) {
 	t.Helper()
 	var calls atomic.Int32
 	waits, goes := make(chan struct{}), make(chan struct{})
-	h = newHouse(t, file, counterFamilies(), func(h *house) {
+	h = newHarness(t, file, counterFamilies(), func(h *harness) {
 		h.service.CellBytes = 50_000
 		h.call = func(method string) {
 			if method == blocking && calls.Add(1) == 1 {
@@ -140,7 +140,7 @@ write:
 // records that made them.
 func TestTheDeadLettersOfOneMessageAreBoundedInBytes(t *testing.T) {
 	file := strings.NewReplacer("rowKey: event.id", "forEach: event.items\n      rowKey: string(item)").Replace(ordersFile("ndjson", "dead-letter", "skip"))
-	h := newHouse(t, file, plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 1000 })
+	h := newHarness(t, file, plainFamilies("cf", "extra"), func(h *harness) { h.service.CellBytes = 1000 })
 	status := h.deliver("m-1", []byte(`{"id":"e","items":[`+list(100)+`],"extra":"`+strings.Repeat("x", 200_000)+`"}`))
 	if status != http.StatusNoContent || len(h.letters.letters) != 1 {
 		t.Fatalf("%d, %d letters", status, len(h.letters.letters))
@@ -153,7 +153,7 @@ func TestTheDeadLettersOfOneMessageAreBoundedInBytes(t *testing.T) {
 // The bound holds for all letters of a message, those of what goes last included.
 func TestTheDeadLettersOfWhatGoesLastCountWithTheOthers(t *testing.T) {
 	file := strings.Replace(countersFile("window", "int(event.delta)"), "write:\n", "write:\n  limits: {consecutiveRejections: 1000000}\n", 1)
-	h := newHouse(t, file, counterFamilies(), func(h *house) { h.service.CellBytes = 100 })
+	h := newHarness(t, file, counterFamilies(), func(h *harness) { h.service.CellBytes = 100 })
 	var data []byte
 	for i := range 501 {
 		data = fmt.Appendf(data, `{"counter":"c%d","id":"bad%d","at":"2026-08-30T10:15:30Z","delta":"much"}`+"\n", i, i)

@@ -46,7 +46,7 @@ write:
 func TestInstrumentsCountWhatTheReferenceCounts(t *testing.T) {
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
-	h := newHouse(t, meteredFile, plainFamilies("cf"), func(h *house) {
+	h := newHarness(t, meteredFile, plainFamilies("cf"), func(h *harness) {
 		h.service.CellBytes = 1000
 		h.meter = provider.Meter("write")
 	})
@@ -97,7 +97,7 @@ func TestGaugesShowWhatWaitsWhileItWaits(t *testing.T) {
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
 	var once sync.Once
 	creating, release := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, meteredFile, plainFamilies("cf"), func(h *house) {
+	h := newHarness(t, meteredFile, plainFamilies("cf"), func(h *harness) {
 		h.meter = provider.Meter("write")
 		h.call = func(method string) {
 			if method == "CreateTable" {

@@ -190,9 +190,9 @@ func sumsEqualTheModel(t *testing.T, seed uint64) {
 	if moved {
 		attempts = 6
 	}
-	w := newWorld(t, seed, first, worldOptions{families: counterFamilies(), attempts: attempts, limits: emulator.Limits{CellBytes: 1000}})
+	w := newSimulation(t, seed, first, simulationOptions{families: counterFamilies(), attempts: attempts, limits: emulator.Limits{CellBytes: 1000}})
 	defer w.close()
-	w.goWrong(trouble{faults: 0.08, twice: 0.3, lost: 0.05})
+	w.setFaults(faultRates{faults: 0.08, twice: 0.3, lost: 0.05})
 	for i := range 4 {
 		var messages []*pubsub.Message
 		for range 30 {
@@ -207,11 +207,11 @@ func sumsEqualTheModel(t *testing.T, seed uint64) {
 		w.deploy(mended)
 	}
 	w.idle()
-	w.goWrong(trouble{faults: 0.08})
+	w.setFaults(faultRates{faults: 0.08})
 	for range 2 {
 		w.replay(mended, false, "counters-dead-letter", "counters-undelivered") // what fails here stays where it is
 	}
-	w.goWrong(trouble{})
+	w.setFaults(faultRates{})
 	w.emulator.ClearFaults()
 	for _, err := range w.replay(mended, false, "counters-dead-letter", "counters-undelivered") {
 		if !strings.Contains(err.Error(), "JSON") { // a malformed element stays one

@@ -73,7 +73,7 @@ func (s state) want() map[string]string {
 //
 // covers: SNK-06, SNK-07, SNK-09, SNK-10, SNK-13, SNK-43, PLAN-05
 func TestTheNewestEventWinsInEveryOrder(t *testing.T) {
-	h := newHouse(t, orderFile, plainFamilies("cf"), nil)
+	h := newHarness(t, orderFile, plainFamilies("cf"), nil)
 	const orders = 300
 	newest := make([]state, orders)
 	var wg sync.WaitGroup
@@ -99,7 +99,7 @@ func TestTheNewestEventWinsInEveryOrder(t *testing.T) {
 }
 
 // deliverShuffled delivers some states of one row and returns the newest.
-func deliverShuffled(t *testing.T, h *house, seed int) state {
+func deliverShuffled(t *testing.T, h *harness, seed int) state {
 	random := rand.New(rand.NewPCG(uint64(seed), 2))
 	base := time.Date(2026, 8, 30, 10, 0, 0, 0, time.UTC)
 	states := make([]state, 2+random.IntN(8))
@@ -137,7 +137,7 @@ func deliverShuffled(t *testing.T, h *house, seed int) state {
 func TestAThousandRecordsOfOneRowEndInTheLast(t *testing.T) {
 	for name, perEntry := range map[string]int{"as one entry": 99_999, "as many": 50} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, orderFile, plainFamilies("cf"), func(h *house) { h.limits.Mutations = perEntry })
+			h := newHarness(t, orderFile, plainFamilies("cf"), func(h *harness) { h.limits.Mutations = perEntry })
 			var lines []string
 			for n := range 1000 {
 				lines = append(lines, fmt.Sprintf(`{"id":"row","status":"s-%d"}`, n))
@@ -158,9 +158,9 @@ func TestAThousandRecordsOfOneRowEndInTheLast(t *testing.T) {
 // covers: SNK-09
 func TestAThousandDependentUpdatesEndInTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, orderFile, worldOptions{families: plainFamilies("cf"), ordered: true})
+		w := newSimulation(t, 1, orderFile, simulationOptions{families: plainFamilies("cf"), ordered: true})
 		defer w.close()
-		w.goWrong(trouble{faults: 0.03})
+		w.setFaults(faultRates{faults: 0.03})
 		var messages []*pubsub.Message
 		for n := range 1000 {
 			for _, row := range []string{"a", "b"} {

@@ -45,7 +45,7 @@ func TestDedupeWithTheWrongProfileIsSaid(t *testing.T) {
 			if c.dedupe == "none" {
 				file = strings.Replace(file, "      dedupeId: event.id\n", "", 1)
 			}
-			h := newHouse(t, file, counterFamilies(), nil)
+			h := newHarness(t, file, counterFamilies(), nil)
 			if c.profile != nil {
 				_, err := adminpb.NewBigtableInstanceAdminClient(h.conn).CreateAppProfile(t.Context(), &adminpb.CreateAppProfileRequest{
 					Parent: instance, AppProfileId: "single", AppProfile: c.profile,

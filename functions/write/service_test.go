@@ -21,9 +21,9 @@ import (
 // covers: FAIL-02, FAIL-10, FAIL-11
 // issue-row: 1, 4, 33
 func TestOneBadRecordOfAThousandIsFoundAtLittleCost(t *testing.T) {
-	run := func(bad int) (*house, int64) {
+	run := func(bad int) (*harness, int64) {
 		var calls atomic.Int64
-		h := newHouse(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *house) {
+		h := newHarness(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *harness) {
 			h.service.CellBytes = 1000
 			h.call = func(method string) {
 				if method == "MutateRows" {
@@ -64,7 +64,7 @@ func TestOneBadRecordOfAThousandIsFoundAtLittleCost(t *testing.T) {
 //
 // covers: FAIL-06, FAIL-13
 func TestARejectionRefusesTheEventUnderFail(t *testing.T) {
-	h := newHouse(t, ordersFile("ndjson", "fail", "fail"), plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 1000 })
+	h := newHarness(t, ordersFile("ndjson", "fail", "fail"), plainFamilies("cf", "extra"), func(h *harness) { h.service.CellBytes = 1000 })
 	if status := h.deliver("m-1", []byte(`{"id":"a","status":"x"}`+"\n"+`{"id":"b","status":"`+strings.Repeat("x", 2000)+`"}`)); status != 503 {
 		t.Errorf("answered %d", status)
 	}
@@ -126,7 +126,7 @@ func TestAMissingTableIsMadeOrRefusedAndNeverDropped(t *testing.T) {
 		{name: "beyond the budget", create: "if-needed", fault: emulator.Fault{Code: codes.ResourceExhausted}, says: "3 attempts at repair failed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t, repairFile(c.create), nil, func(h *house) { h.create = false })
+			h := newHarness(t, repairFile(c.create), nil, func(h *harness) { h.create = false })
 			if c.fault.Code != codes.OK {
 				c.fault.Method = "CreateTable"
 				h.emulator.Inject(c.fault)
@@ -155,7 +155,7 @@ func TestAMissingTableIsMadeOrRefusedAndNeverDropped(t *testing.T) {
 //
 // covers: TBL-08
 func TestADeclaredFamilyIsAddedToATableThatExists(t *testing.T) {
-	h := newHouse(t, repairFile("if-needed"), plainFamilies("cf", "other"), nil)
+	h := newHarness(t, repairFile("if-needed"), plainFamilies("cf", "other"), nil)
 	if status := h.deliver("m-1", []byte(`{"id":"a","v":"1"}`)); status != 204 {
 		t.Fatalf("%d\n%s", status, h.log)
 	}
@@ -172,7 +172,7 @@ func TestADeclaredFamilyIsAddedToATableThatExists(t *testing.T) {
 //
 // covers: SNK-14, SNK-15, SNK-44, TBL-15
 func TestTablesAreComputedForEachRecord(t *testing.T) {
-	h := newHouse(t, repairFile("if-needed"), plainFamilies("cf", "totals"), nil)
+	h := newHarness(t, repairFile("if-needed"), plainFamilies("cf", "totals"), nil)
 	lines := []string{
 		`{"day":"1","key":"a","v":"1"}`, `{"day":"2","key":"a","v":"2"}`, `{"day":"1","key":"b","v":"3"}`,
 		`{"day":"x","key":"a","v":"4"}`, `{"day":1,"key":"a","v":"5"}`, `{"day":null,"key":[],"v":"6"}`,
@@ -228,7 +228,7 @@ write:
 //
 // covers: SNK-04, SNK-40, SNK-41, PLAN-04
 func TestTheWholeVocabularyIsWritten(t *testing.T) {
-	h := newHouse(t, vocabularyFile, counterFamilies(), nil)
+	h := newHarness(t, vocabularyFile, counterFamilies(), nil)
 	step := func(event string, want map[string]string) {
 		t.Helper()
 		if status := h.deliver("m", []byte(`{"id":"r","at":"2026-08-30T10:15:30Z",`+event+`}`)); status != 204 {
@@ -252,7 +252,7 @@ func TestTheWholeVocabularyIsWritten(t *testing.T) {
 // covers: FAIL-15
 func TestARowWithoutAKeyIsARecordsFailure(t *testing.T) {
 	for event, want := range map[string]int{`"id":"r"`: 204, `"id":"","a":"1"`: 503, `"id":null,"a":"1"`: 503} {
-		h := newHouse(t, vocabularyFile, counterFamilies(), nil)
+		h := newHarness(t, vocabularyFile, counterFamilies(), nil)
 		if status := h.deliver("m", []byte(`{"at":"2026-08-30T10:15:30Z",`+event+`}`)); status != want {
 			t.Errorf("%s: %d, want %d", event, status, want)
 		}
@@ -268,7 +268,7 @@ func TestARowWithoutAKeyIsARecordsFailure(t *testing.T) {
 // covers: SNK-12
 // issue-row: 34, 35
 func TestEventsWithinAMillisecondAreOneVersion(t *testing.T) {
-	h := newHouse(t, vocabularyFile, counterFamilies(), nil)
+	h := newHarness(t, vocabularyFile, counterFamilies(), nil)
 	for _, at := range []string{"2026-08-30T10:15:30.123456Z", "2026-08-30T10:15:30.123999Z"} {
 		if status := h.deliver("m", []byte(`{"id":"r","at":"`+at+`","a":"`+at+`"}`)); status != 204 {
 			t.Fatalf("%d\n%s", status, h.log)
@@ -280,7 +280,7 @@ func TestEventsWithinAMillisecondAreOneVersion(t *testing.T) {
 	if n := h.versions("counters", "r"); n != 1 {
 		t.Errorf("%d versions", n)
 	}
-	exact := newHouse(t, strings.Replace(vocabularyFile, "millis(timestamp(event.at))", "timestamp(event.at)", 1), counterFamilies(), nil)
+	exact := newHarness(t, strings.Replace(vocabularyFile, "millis(timestamp(event.at))", "timestamp(event.at)", 1), counterFamilies(), nil)
 	if status := exact.deliver("m", []byte(`{"id":"r","at":"2026-08-30T10:15:30.123456Z","a":"1"}`)); status != 503 || !strings.Contains(exact.log.String(), "millis(") {
 		t.Errorf("%d\n%s", status, exact.log)
 	}

@@ -40,7 +40,7 @@ write:
 `
 
 // push delivers one event to the first instance and returns the answer.
-func (w *world) push(id string, data []byte) int {
+func (w *simulation) push(id string, data []byte) int {
 	body, err := json.Marshal(map[string]any{
 		"message":      map[string]any{"data": data, "messageId": id, "publishTime": "2026-08-30T10:15:31.456Z"},
 		"subscription": "projects/my-project/subscriptions/pair-events",
@@ -80,7 +80,7 @@ func (a *answers) add(status int) {
 	}
 }
 
-func (w *world) flood(a *answers, to string, n, padding int) {
+func (w *simulation) flood(a *answers, to string, n, padding int) {
 	for i := range n {
 		id := fmt.Sprintf("%s-%d", to, i)
 		event := fmt.Appendf(nil, `{"to":%q,"id":%q,"padding":%q}`, to, id, strings.Repeat("x", padding))
@@ -103,7 +103,7 @@ func TestATableThatDoesNotAnswerForAMinuteHoldsUpOnlyItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+				w := newSimulation(t, 1, twoTablesFile, simulationOptions{families: plainFamilies("cf")})
 				defer w.close()
 				outage := w.emulator.Inject(fault)
 				start := time.Now()
@@ -140,7 +140,7 @@ func TestATableThatDoesNotAnswerForAMinuteHoldsUpOnlyItself(t *testing.T) {
 // covers: SNK-34
 func TestCallsThatHangDoNotOutlastTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+		w := newSimulation(t, 1, twoTablesFile, simulationOptions{families: plainFamilies("cf")})
 		defer w.close()
 		outage := w.emulator.Inject(emulator.Fault{Hang: true})
 		var slow, quick answers
@@ -175,7 +175,7 @@ func TestCallsThatHangDoNotOutlastTheOutage(t *testing.T) {
 // issue-row: 23
 func TestATableThatNeverAnswersEndsInRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+		w := newSimulation(t, 1, twoTablesFile, simulationOptions{families: plainFamilies("cf")})
 		defer w.close()
 		w.emulator.Inject(emulator.Fault{Method: "MutateRows", Hang: true})
 		start := time.Now()
@@ -198,7 +198,7 @@ func TestATableThatNeverAnswersEndsInRefusals(t *testing.T) {
 func TestLargeEventsOfASilentTableLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := strings.Replace(twoTablesFile, "format: json", "format: json\n  limits: {inFlight: {maxRequestBytes: 16MiB}}", 1)
-		w := newWorld(t, 1, file, worldOptions{families: plainFamilies("cf")})
+		w := newSimulation(t, 1, file, simulationOptions{families: plainFamilies("cf")})
 		defer w.close()
 		outage := w.emulator.Inject(emulator.Fault{Method: "MutateRows", Table: instance + "/tables/slow", Hang: true})
 		start := time.Now()
@@ -242,7 +242,7 @@ func TestASlowTableDoesNotDelayTheOthers(t *testing.T) {
 	for _, padding := range paddings {
 		t.Run(fmt.Sprintf("events of %d KiB", padding>>10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 1, twoTablesFile, worldOptions{families: plainFamilies("cf")})
+				w := newSimulation(t, 1, twoTablesFile, simulationOptions{families: plainFamilies("cf")})
 				defer w.close()
 				w.emulator.Inject(emulator.Fault{Method: "MutateRows", Table: instance + "/tables/slow", Delay: 2 * time.Second})
 				const clients, span = 700, 40 * time.Second

@@ -131,14 +131,14 @@ func TestNoAttributeReachesTheLog(t *testing.T) {
 		maps.Copy(out, change)
 		return out
 	}
-	h := newHouse(t, lettersFile, plainFamilies("cf"), nil)
+	h := newHarness(t, lettersFile, plainFamilies("cf"), nil)
 	for _, change := range []map[string]string{
 		nil, {"kind": "secret"}, {"kind": "record"}, {"kind": "output"}, {"kind": "check-and-mutate"}, {"table": "secret"},
 		{"time": "secret"}, {"publishTime": "secret"}, {"table": instance + "/tables/orders"},
 	} {
 		h.deliverWith("m", data, secrets(change))
 	}
-	events := newHouse(t, eventsFile, plainFamilies("cf"), nil)
+	events := newHarness(t, eventsFile, plainFamilies("cf"), nil)
 	for _, change := range []map[string]string{
 		{"ce-specversion": "secret"}, {"ce-type": "secret\xff"}, {"ce-data": "secret"}, {"content-type": "application/secret"}, {"ce-Secret": "secret"},
 	} {
@@ -147,7 +147,7 @@ func TestNoAttributeReachesTheLog(t *testing.T) {
 		events.deliverWith("m", []byte(`{}`), all)
 	}
 	// The service's refusal of an entry, under a mapping that the message names.
-	refused := newHouse(t, strings.Replace(lettersFile, "onFailure: dead-letter", "onFailure: fail", 1), plainFamilies("cf"), func(h *house) { h.service.CellBytes = 10 })
+	refused := newHarness(t, strings.Replace(lettersFile, "onFailure: dead-letter", "onFailure: fail", 1), plainFamilies("cf"), func(h *harness) { h.service.CellBytes = 10 })
 	l := deadletter.Letter{Mapping: "secret", Time: time.Unix(9, 0), MessageID: "secret", PublishTime: time.Unix(7, 0)}
 	l.SetRow(name("orders"), &bigtablepb.MutateRowsRequest_Entry{RowKey: []byte("secret"), Mutations: []*bigtablepb.Mutation{{
 		Mutation: &bigtablepb.Mutation_SetCell_{SetCell: &bigtablepb.Mutation_SetCell{FamilyName: "cf", Value: make([]byte, 100)}},
@@ -156,7 +156,7 @@ func TestNoAttributeReachesTheLog(t *testing.T) {
 	if status := refused.deliverWith("m", data, attributes); status != http.StatusServiceUnavailable {
 		t.Errorf("status %d", status)
 	}
-	for name, h := range map[string]*house{"letters": h, "events": events, "refused": refused} {
+	for name, h := range map[string]*harness{"letters": h, "events": events, "refused": refused} {
 		h.server.Close()
 		log := h.log.String()
 		if !strings.Contains(log, "record cannot be written") || strings.Contains(log, "secret") {
@@ -182,7 +182,7 @@ func TestAPushWithoutAPublishTimeIsARecordWhereNothingReadsIt(t *testing.T) {
 		"the time is implied": {by, "mapping order: timestamp: the message has no publish time, which is the default: give the mapping a timestamp"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, c.file, plainFamilies("cf", "extra"), nil)
+			h := newHarness(t, c.file, plainFamilies("cf", "extra"), nil)
 			if status := h.post([]byte(body)); status != http.StatusNoContent {
 				t.Fatalf("status %d", status)
 			}

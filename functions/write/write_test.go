@@ -21,12 +21,12 @@ type fault struct {
 	line    string // the bad record between two good ones, as NDJSON
 	applied bool   // the record is good after all
 	whole   bool   // the fault takes the whole message with it
-	change  func(*house)
+	change  func(*harness)
 	missing bool // the table lacks a family: never given to the policy
 }
 
 func faults() []fault {
-	lowCell := func(h *house) { h.limits.CellBytes = 1000 }
+	lowCell := func(h *harness) { h.limits.CellBytes = 1000 }
 	return []fault{
 		{name: "malformed body", body: `{"message":` + secret, whole: true},
 		{name: "unknown shape", body: `{"Message":{"data":"` + secret + `"},"subscription":"x"}`, whole: true},
@@ -54,7 +54,7 @@ func TestABadRecordUnderEachPolicy(t *testing.T) {
 				if !f.missing {
 					families = plainFamilies("cf", "extra")
 				}
-				h := newHouse(t, ordersFile("ndjson", string(policy), "fail"), families, f.change)
+				h := newHarness(t, ordersFile("ndjson", string(policy), "fail"), families, f.change)
 				status := deliverFault(h, f)
 				checkResponse(t, h, f, policy, status)
 				checkNeighbours(t, h, f)
@@ -67,21 +67,21 @@ func TestABadRecordUnderEachPolicy(t *testing.T) {
 	}
 }
 
-func deliverFault(h *house, f fault) int {
+func deliverFault(h *harness, f fault) int {
 	if f.body != "" {
 		return h.post([]byte(f.body))
 	}
 	return h.deliver("m-1", []byte(`{"id":"good-1","status":"A"}`+"\n"+f.line+"\n"+`{"id":"good-2","status":"B"}`+"\n"))
 }
 
-func checkResponse(t *testing.T, h *house, f fault, policy pipeline.Policy, status int) {
+func checkResponse(t *testing.T, h *harness, f fault, policy pipeline.Policy, status int) {
 	refuse := !f.applied && (policy == pipeline.PolicyFail || f.missing)
 	if refused := status != http.StatusNoContent; refused != refuse {
 		t.Errorf("answered %d\n%s", status, h.log)
 	}
 }
 
-func checkNeighbours(t *testing.T, h *house, f fault) {
+func checkNeighbours(t *testing.T, h *harness, f fault) {
 	rows := h.rows("orders")
 	if f.body != "" {
 		if len(rows) != 0 {
@@ -97,7 +97,7 @@ func checkNeighbours(t *testing.T, h *house, f fault) {
 	}
 }
 
-func checkLetters(t *testing.T, h *house, f fault, policy pipeline.Policy) {
+func checkLetters(t *testing.T, h *harness, f fault, policy pipeline.Policy) {
 	want := 0
 	if policy == pipeline.PolicyDeadLetter && !f.applied && !f.missing {
 		want = 1
@@ -121,7 +121,7 @@ func checkLetters(t *testing.T, h *house, f fault, policy pipeline.Policy) {
 }
 
 func TestADeadLetterThatCannotBeKeptRefusesTheDelivery(t *testing.T) {
-	h := newHouse(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
+	h := newHarness(t, ordersFile("json", "dead-letter", "fail"), plainFamilies("cf", "extra"), nil)
 	h.letters.err = errors.New("topic gone")
 	if status := h.deliver("m-1", []byte(`{"status":"x"}`)); status == http.StatusNoContent {
 		t.Error("acknowledged")
@@ -133,7 +133,7 @@ func TestADeadLetterThatCannotBeKeptRefusesTheDelivery(t *testing.T) {
 }
 
 func TestRecordsOfOneRowBecomeOneEntryAndTheLastWins(t *testing.T) {
-	h := newHouse(t, ordersFile("ndjson", "fail", "fail"), plainFamilies("cf", "extra"), nil)
+	h := newHarness(t, ordersFile("ndjson", "fail", "fail"), plainFamilies("cf", "extra"), nil)
 	status := h.deliver("m-1", []byte(`{"id":"k","status":"first"}`+"\n"+`{"id":"other","status":"o"}`+"\n"+`{"id":"k","status":"last"}`))
 	if got := h.rows("orders")["k"]["cf:status"]; status != http.StatusNoContent || got != "last" {
 		t.Errorf("%d, status = %q\n%s", status, got, h.log)
@@ -146,7 +146,7 @@ func TestRecordsOfOneRowBecomeOneEntryAndTheLastWins(t *testing.T) {
 // The mapping's own limits catch what the service would refuse; where they do not, the
 // service's verdict falls on the guilty record of a merged entry alone.
 func TestAMergedEntryThatIsRefusedIsTakenApart(t *testing.T) {
-	h := newHouse(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *house) { h.service.CellBytes = 1000 })
+	h := newHarness(t, ordersFile("ndjson", "dead-letter", "fail"), plainFamilies("cf", "extra"), func(h *harness) { h.service.CellBytes = 1000 })
 	status := h.deliver("m-1", []byte(`{"id":"k","status":"first"}`+"\n"+`{"id":"k","extra":"`+strings.Repeat("x", 2000)+`"}`+"\n"+`{"id":"k","total":3}`))
 	row := h.rows("orders")["k"]
 	if status != http.StatusNoContent || row["cf:status"] != "first" || row["cf:total"] != "\x00\x00\x00\x00\x00\x00\x00\x03" || row["extra:blob"] != "" {
@@ -159,7 +159,7 @@ func TestAMergedEntryThatIsRefusedIsTakenApart(t *testing.T) {
 
 func TestUnmatchedRecords(t *testing.T) {
 	for policy, want := range map[string]int{"fail": http.StatusServiceUnavailable, "skip": http.StatusNoContent, "dead-letter": http.StatusNoContent} {
-		h := newHouse(t, ordersFile("json", "fail", policy), plainFamilies("cf", "extra"), nil)
+		h := newHarness(t, ordersFile("json", "fail", policy), plainFamilies("cf", "extra"), nil)
 		if status := h.deliver("m-1", []byte(`{"id":"x","type":"view"}`)); status != want {
 			t.Errorf("%s: %d, want %d", policy, status, want)
 		}
@@ -178,7 +178,7 @@ func TestAPipelineNamingAnUndeclaredFamilyDoesNotLoad(t *testing.T) {
 }
 
 func TestASecondDeliveryChangesNothing(t *testing.T) {
-	h := newHouse(t, ordersFile("json", "fail", "fail"), plainFamilies("cf", "extra"), nil)
+	h := newHarness(t, ordersFile("json", "fail", "fail"), plainFamilies("cf", "extra"), nil)
 	for range 3 {
 		if status := h.deliver("m-1", []byte(`{"id":"k","status":"A","total":1}`)); status != http.StatusNoContent {
 			t.Fatal(status)

@@ -259,9 +259,9 @@ func TestATaskMeansToTheWorkerWhatTheRequestMeantToThePlanner(t *testing.T) {
 	})
 }
 
-// world is a ledger with one finished scan, and the topic of completion events. What
+// endedScan is a ledger with one finished scan, and the topic of completion events. What
 // is done to either is kept in order.
-type world struct {
+type endedScan struct {
 	memory *storetest.Memory
 	ledger *ledger.Ledger
 	happen []string
@@ -271,9 +271,9 @@ type world struct {
 }
 
 // finishedScan has a scan "s" of two splits, one of which has failed.
-func finishedScan(t *testing.T) *world {
+func finishedScan(t *testing.T) *endedScan {
 	t.Helper()
-	w := &world{memory: storetest.NewMemory()}
+	w := &endedScan{memory: storetest.NewMemory()}
 	w.restart()
 	if _, err := w.ledger.Begin(t.Context(), "s", "plain", nil); err != nil {
 		t.Fatal(err)
@@ -300,7 +300,7 @@ func finishedScan(t *testing.T) *world {
 }
 
 // restart is another process.
-func (w *world) restart() {
+func (w *endedScan) restart() {
 	w.ledger = ledger.New(&storetest.Faulty{Store: w.memory, Next: func(commit bool) storetest.Fault {
 		if !commit {
 			return storetest.FaultNone
@@ -312,7 +312,7 @@ func (w *world) restart() {
 	}}, "orders", ledger.Options{})
 }
 
-func (w *world) scan(t *testing.T) *ledger.Scan {
+func (w *endedScan) scan(t *testing.T) *ledger.Scan {
 	t.Helper()
 	s, err := w.ledger.Scan(t.Context(), "s")
 	if err != nil {
@@ -321,13 +321,13 @@ func (w *world) scan(t *testing.T) *ledger.Scan {
 	return s
 }
 
-func (w *world) announce(t *testing.T) error {
+func (w *endedScan) announce(t *testing.T) error {
 	t.Helper()
 	return scanjob.Announce(t.Context(), w.ledger, w, w.scan(t))
 }
 
 // Publish implements scanjob.Publisher.
-func (w *world) Publish(_ context.Context, messages ...any) error {
+func (w *endedScan) Publish(_ context.Context, messages ...any) error {
 	if w.down != nil {
 		return w.down
 	}
@@ -413,7 +413,7 @@ func TestAnAnnouncementIsRepeatedUntilItIsMarked(t *testing.T) {
 }
 
 func TestAScanThatIsNotFinishedIsNotMarked(t *testing.T) {
-	w := &world{memory: storetest.NewMemory()}
+	w := &endedScan{memory: storetest.NewMemory()}
 	w.restart()
 	s, err := w.ledger.Begin(t.Context(), "s", "plain", nil)
 	if err != nil {

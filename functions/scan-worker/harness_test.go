@@ -43,8 +43,8 @@ scans:
 
 const tableName = "projects/my-project/instances/my-instance/tables/orders"
 
-// house is the function over a ledger in memory.
-type house struct {
+// harness is the function over a ledger in memory.
+type harness struct {
 	t       testing.TB
 	store   ledger.Store
 	options ledger.Options
@@ -98,14 +98,14 @@ func (s *keptSink) bodies() []string {
 	return out
 }
 
-// newHouse deploys the scan `all` of the table orders, without a table behind it.
-func newHouse(t testing.TB, scan string) *house {
+// newHarness deploys the scan `all` of the table orders, without a table behind it.
+func newHarness(t testing.TB, scan string) *harness {
 	t.Helper()
 	p, err := pipeline.Parse([]byte(tables+"  all: {table: orders, "+scan+"}\n"), pipeline.Options{File: "p.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{t: t, store: storetest.NewMemory(), sink: &keptSink{}, log: &functest.Log{}}
+	h := &harness{t: t, store: storetest.NewMemory(), sink: &keptSink{}, log: &functest.Log{}}
 	h.cfg = scanworker.Config{
 		Pipeline: p, Sink: func(context.Context, *pipeline.Scan) (relay.Sink, error) { return h.sink, nil },
 		DeadLetters: h, Tasks: h, Done: h, Holder: "worker", Budget: scanworker.Budget, Slice: scanworker.Slice,
@@ -121,7 +121,7 @@ func newHouse(t testing.TB, scan string) *house {
 }
 
 // start is another process of the same function.
-func (h *house) start() {
+func (h *harness) start() {
 	h.t.Helper()
 	h.cfg.Ledger = ledger.New(h.store, "orders", h.options)
 	var err error
@@ -131,7 +131,7 @@ func (h *house) start() {
 }
 
 // withTable puts an emulated table behind the function, with families cf and other.
-func (h *house) withTable(o emulator.Options) *house {
+func (h *harness) withTable(o emulator.Options) *harness {
 	h.t.Helper()
 	h.emulator, h.conn = functest.Bigtable(h.t, o)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,7 +160,7 @@ func (h *house) withTable(o emulator.Options) *house {
 }
 
 // put writes cells of family cf or other: key, column, value.
-func (h *house) put(cells ...string) {
+func (h *harness) put(cells ...string) {
 	h.t.Helper()
 	req := &bigtablepb.MutateRowsRequest{TableName: tableName}
 	for i := 0; i < len(cells); i += 3 {
@@ -189,7 +189,7 @@ func key(i int) string { return fmt.Sprintf("k%05d", i) }
 func number(n int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 
 // putRows writes rows from 0 to n with cf:total.
-func (h *house) putRows(n int) {
+func (h *harness) putRows(n int) {
 	var cells []string
 	for i := range n {
 		cells = append(cells, key(i), "cf:total", number(i))
@@ -198,7 +198,7 @@ func (h *house) putRows(n int) {
 }
 
 // plan begins scan s with one split for each list of ranges.
-func (h *house) plan(limit int64, splits ...[]rowrange.Range) {
+func (h *harness) plan(limit int64, splits ...[]rowrange.Range) {
 	h.t.Helper()
 	if _, err := h.cfg.Ledger.Begin(h.t.Context(), "s", "all", nil); err != nil {
 		h.t.Fatal(err)
@@ -218,7 +218,7 @@ func (h *house) plan(limit int64, splits ...[]rowrange.Range) {
 
 func whole() []rowrange.Range { return []rowrange.Range{{}} }
 
-func (h *house) scan() *ledger.Scan {
+func (h *harness) scan() *ledger.Scan {
 	h.t.Helper()
 	s, err := h.cfg.Ledger.Scan(h.t.Context(), "s")
 	if err != nil {
@@ -227,11 +227,11 @@ func (h *house) scan() *ledger.Scan {
 	return s
 }
 
-func (h *house) task(split int) task.Scan {
+func (h *harness) task(split int) task.Scan {
 	return task.Scan{Version: 1, Scan: "s", Name: "all", Attempt: h.scan().Attempt, Split: split}
 }
 
-func (h *house) split(index int) *ledger.Split {
+func (h *harness) split(index int) *ledger.Split {
 	h.t.Helper()
 	var found *ledger.Split
 	err := h.cfg.Ledger.Splits(h.t.Context(), h.scan(), func(s *ledger.Split) error {
@@ -247,7 +247,7 @@ func (h *house) split(index int) *ledger.Split {
 }
 
 // deliver sends one task and returns the answer and what became of it.
-func (h *house) deliver(t task.Scan) (int, scanworker.Summary) {
+func (h *harness) deliver(t task.Scan) (int, scanworker.Summary) {
 	h.t.Helper()
 	data, err := task.Encode(t)
 	if err != nil {
@@ -259,7 +259,7 @@ func (h *house) deliver(t task.Scan) (int, scanworker.Summary) {
 	return code, h.summaries[len(h.summaries)-1]
 }
 
-func (h *house) post(data []byte) int {
+func (h *harness) post(data []byte) int {
 	h.t.Helper()
 	body := functest.Delivery(h.t, "m", "2026-08-30T03:00:04Z", data)
 	w := httptest.NewRecorder()
@@ -268,7 +268,7 @@ func (h *house) post(data []byte) int {
 }
 
 // run delivers tasks until none is left, and refused ones again after ten seconds.
-func (h *house) run() {
+func (h *harness) run() {
 	h.t.Helper()
 	for deliveries := 0; ; deliveries++ {
 		h.mu.Lock()
@@ -292,7 +292,7 @@ func (h *house) run() {
 }
 
 // Publish implements scanjob.Publisher.
-func (h *house) Publish(_ context.Context, messages ...any) error {
+func (h *harness) Publish(_ context.Context, messages ...any) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.publish != nil {
@@ -310,13 +310,13 @@ func (h *house) Publish(_ context.Context, messages ...any) error {
 }
 
 // Put implements DeadLetters.
-func (h *house) Put(_ context.Context, letters []deadletter.Letter) error {
+func (h *harness) Put(_ context.Context, letters []deadletter.Letter) error {
 	h.letters = append(h.letters, letters...)
 	return nil
 }
 
 // calls counts the calls of a method, from now on.
-func (h *house) calls(method string) func() int {
+func (h *harness) calls(method string) func() int {
 	id := h.emulator.Inject(emulator.Fault{Method: method, Delay: time.Nanosecond})
 	return func() int {
 		faults := h.emulator.Faults()

@@ -37,9 +37,9 @@ import (
 // soak says that sizes are full.
 func soak() bool { return os.Getenv("BTF_SOAK") != "" }
 
-// world is a deployment in one bubble: an emulator, a Pub/Sub whose subscription pushes
+// simulation is a deployment in one bubble: an emulator, a Pub/Sub whose subscription pushes
 // to two instances of the function, and everything that can go wrong between them.
-type world struct {
+type simulation struct {
 	t        testing.TB
 	delay    time.Duration
 	emulator *emulator.Emulator
@@ -53,37 +53,37 @@ type world struct {
 	mu     sync.Mutex // guards what follows
 	random *rand.Rand
 	nodes  [2]*node
-	trouble
+	faultRates
 	injected int
 	arrived  map[string]time.Time // first delivery of each message, by its id
 	span     time.Duration        // longest between the first delivery of one and a later one
 }
 
-// trouble is what goes wrong.
-type trouble struct {
+// faultRates are the probabilities of what goes wrong.
+type faultRates struct {
 	faults   float64 // share of calls to Bigtable
 	refusals float64 // share of calls that are refused for good
 	twice    float64 // share of requests that are made twice
 	lost     float64 // share of answers that Pub/Sub does not get
 }
 
-// goWrong says what goes wrong from now on.
-func (w *world) goWrong(x trouble) {
+// setFaults says what goes wrong from now on.
+func (w *simulation) setFaults(x faultRates) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.trouble = x
+	w.faultRates = x
 }
 
 // seen returns how many faults were injected, and the longest time between the first
 // delivery of a message and a later one.
-func (w *world) seen() (injected int, span time.Duration) {
+func (w *simulation) seen() (injected int, span time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.injected, w.span
 }
 
 // roll draws a number below n.
-func (w *world) roll(n int) int {
+func (w *simulation) roll(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.random.IntN(n)
@@ -97,8 +97,8 @@ type node struct {
 	kill    context.CancelFunc
 }
 
-// worldOptions are how a world differs from the usual one.
-type worldOptions struct {
+// simulationOptions are how a simulation differs from the usual one.
+type simulationOptions struct {
 	families map[string]*adminpb.ColumnFamily
 	limits   emulator.Limits
 	attempts int // before a message is moved to NAME-undelivered; 0: 100
@@ -106,12 +106,12 @@ type worldOptions struct {
 	delay    time.Duration // of each call to Bigtable; 0: 1 to 30 ms
 }
 
-// newWorld deploys a pipeline file. Inside a bubble, close ends everything.
-func newWorld(t testing.TB, seed uint64, file string, o worldOptions) *world {
+// newSimulation deploys a pipeline file. Inside a bubble, close ends everything.
+func newSimulation(t testing.TB, seed uint64, file string, o simulationOptions) *simulation {
 	t.Helper()
 	// The clock of a bubble begins in 2000, far before the events of the tests.
 	time.Sleep(time.Until(time.Date(2026, 9, 15, 0, 0, 0, 0, time.UTC)))
-	w := &world{t: t, delay: o.delay, random: rand.New(rand.NewPCG(seed, 1))}
+	w := &simulation{t: t, delay: o.delay, random: rand.New(rand.NewPCG(seed, 1))}
 	p := parse(t, file)
 	var err error
 	w.emulator, err = emulator.New(emulator.Options{Limits: o.limits})
@@ -150,17 +150,17 @@ func newWorld(t testing.TB, seed uint64, file string, o worldOptions) *world {
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *simulation) must(err error) {
 	if err != nil {
 		w.t.Helper()
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) onClose(f func() error) { w.closers = append(w.closers, f) }
+func (w *simulation) onClose(f func() error) { w.closers = append(w.closers, f) }
 
 // close ends everything, the newest first.
-func (w *world) close() {
+func (w *simulation) close() {
 	for _, n := range w.nodes {
 		n.end()
 	}
@@ -183,14 +183,14 @@ func parse(t testing.TB, file string) *pipeline.Pipeline {
 }
 
 // deploy kills both instances and starts others with the file.
-func (w *world) deploy(file string) {
+func (w *simulation) deploy(file string) {
 	for i := range w.nodes {
 		w.restart(i, file)
 	}
 }
 
 // restart kills instance i, in whatever it is doing, and starts another.
-func (w *world) restart(i int, file string) {
+func (w *simulation) restart(i int, file string) {
 	p := parse(w.t, file)
 	logger := slog.New(slog.DiscardHandler)
 	dial := func(context.Context, string, string) (writer.Conn, error) {
@@ -225,7 +225,7 @@ func (n *node) end() {
 }
 
 // ServeHTTP is the load balancer between Pub/Sub and the instances.
-func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+func (w *simulation) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -248,7 +248,7 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 }
 
 // arrives notes when a message comes.
-func (w *world) arrives(body []byte) {
+func (w *simulation) arrives(body []byte) {
 	_, rest, _ := bytes.Cut(body, []byte(`"messageId":"`))
 	id, _, _ := bytes.Cut(rest, []byte(`"`))
 	if w.arrived == nil {
@@ -278,7 +278,7 @@ func (n *node) serve(r *http.Request, body []byte) (status int, alive bool) {
 }
 
 // publish publishes events to the topic and waits until Pub/Sub has them.
-func (w *world) publish(topic string, messages ...*pubsub.Message) {
+func (w *simulation) publish(topic string, messages ...*pubsub.Message) {
 	w.t.Helper()
 	publisher := w.client.Publisher(topic)
 	publisher.EnableMessageOrdering = true
@@ -294,7 +294,7 @@ func (w *world) publish(topic string, messages ...*pubsub.Message) {
 }
 
 // idle waits until every message is settled, three simulated days at most.
-func (w *world) idle() {
+func (w *simulation) idle() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 72*time.Hour)
 	defer cancel()
@@ -305,7 +305,7 @@ func (w *world) idle() {
 
 // told lets a call take its time, and makes the share of calls go wrong, in every way
 // there is.
-func (w *world) told(method string) {
+func (w *simulation) told(method string) {
 	w.mu.Lock()
 	delay := time.Duration(1+w.random.IntN(30)) * time.Millisecond
 	if w.delay > 0 {
@@ -354,7 +354,7 @@ func (w *world) told(method string) {
 }
 
 // read reads a table: row key, then family:qualifier, to its newest value.
-func (w *world) read(table string) map[string]map[string]string {
+func (w *simulation) read(table string) map[string]map[string]string {
 	w.t.Helper()
 	client, err := bigtable.NewClientWithConfig(w.t.Context(), "my-project", "my-instance",
 		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(w.conn))
@@ -378,7 +378,7 @@ func (w *world) read(table string) map[string]map[string]string {
 
 // replay applies what was published to topics, under a file, as btf replay does, and
 // returns what could not be.
-func (w *world) replay(file string, newIDs bool, topics ...string) []error {
+func (w *simulation) replay(file string, newIDs bool, topics ...string) []error {
 	w.t.Helper()
 	p := parse(w.t, file)
 	dial := func(context.Context, string, string) (writer.Conn, error) {
@@ -408,7 +408,7 @@ func (w *world) replay(file string, newIDs bool, topics ...string) []error {
 	return failed
 }
 
-func (w *world) replayOne(r *replay.Reader, bt *writer.Writer, m *push.Message) error {
+func (w *simulation) replayOne(r *replay.Reader, bt *writer.Writer, m *push.Message) error {
 	x, err := r.Read(m, time.Now())
 	if err != nil {
 		return err

@@ -30,9 +30,9 @@ import (
 // soak says that sizes are full.
 func soak() bool { return os.Getenv("BTF_SOAK") != "" }
 
-// fleet is a deployment of real processes of the function between a Pub/Sub and a
-// Bigtable of the test's process.
-type fleet struct {
+// deployment is real processes of the function, between a Pub/Sub and a Bigtable of the
+// test's process.
+type deployment struct {
 	t        *testing.T
 	file     string
 	env      []string
@@ -49,10 +49,10 @@ type fleet struct {
 	children []*child
 }
 
-// newFleet starts n processes of the pipeline. The file's literal tables exist.
-func newFleet(t *testing.T, file string, n int, env ...string) *fleet {
+// newDeployment starts n processes of the pipeline. The file's literal tables exist.
+func newDeployment(t *testing.T, file string, n int, env ...string) *deployment {
 	t.Helper()
-	f := &fleet{t: t, file: file, random: rand.New(rand.NewPCG(1, 2)), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
+	f := &deployment{t: t, file: file, random: rand.New(rand.NewPCG(1, 2)), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
 	t.Cleanup(f.web.CloseIdleConnections)
 	p, err := pipeline.Parse([]byte(file), pipeline.Options{File: "pipeline.yaml"})
 	f.must(err)
@@ -81,14 +81,14 @@ func newFleet(t *testing.T, file string, n int, env ...string) *fleet {
 	return f
 }
 
-func (f *fleet) must(err error) {
+func (f *deployment) must(err error) {
 	if err != nil {
 		f.t.Helper()
 		f.t.Fatal(err)
 	}
 }
 
-func (f *fleet) startBigtable(p *pipeline.Pipeline) {
+func (f *deployment) startBigtable(p *pipeline.Pipeline) {
 	var err error
 	f.emulator, err = emulator.New(emulator.Options{Limits: emulator.Limits{CellBytes: 1 << 20}})
 	f.must(err)
@@ -120,7 +120,7 @@ func (f *fleet) startBigtable(p *pipeline.Pipeline) {
 }
 
 // restart kills process i as kill -9 does, whatever it is doing, and starts another.
-func (f *fleet) restart(i int) {
+func (f *deployment) restart(i int) {
 	f.mu.Lock()
 	old := f.children[i]
 	f.children[i] = nil
@@ -137,7 +137,7 @@ func (f *fleet) restart(i int) {
 }
 
 // ServeHTTP is the load balancer: it sends a delivery to a process that lives.
-func (f *fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *deployment) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -165,7 +165,7 @@ func (f *fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // publish publishes messages to the pipeline's topic.
-func (f *fleet) publish(topic string, data ...[]byte) {
+func (f *deployment) publish(topic string, data ...[]byte) {
 	f.t.Helper()
 	publisher := f.client.Publisher(topic)
 	defer publisher.Stop()
@@ -180,7 +180,7 @@ func (f *fleet) publish(topic string, data ...[]byte) {
 }
 
 // idle waits until every message is settled.
-func (f *fleet) idle(within time.Duration) {
+func (f *deployment) idle(within time.Duration) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(f.t.Context(), within, errors.New("too slow"))
 	defer cancel()
@@ -190,7 +190,7 @@ func (f *fleet) idle(within time.Duration) {
 }
 
 // rows reads a table: row key, then family:qualifier, to the newest value.
-func (f *fleet) rows(table string) map[string]map[string]string {
+func (f *deployment) rows(table string) map[string]map[string]string {
 	f.t.Helper()
 	client, err := bigtable.NewClientWithConfig(f.t.Context(), "my-project", "my-instance",
 		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(f.conn))
