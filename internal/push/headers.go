@@ -108,7 +108,11 @@ func isTransport(name string) bool {
 // them is none: one request is one message.
 // Source: HTTP Protocol Binding for CloudEvents 1.0.2, 3.2.
 func isStructured(h http.Header) bool {
-	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	text := h.Get("Content-Type")
+	if text == "application/json" { // almost every push, and parsing it takes half a microsecond
+		return false
+	}
+	media, _, err := mime.ParseMediaType(text)
 	return err == nil && media == "application/cloudevents+json"
 }
 
