@@ -38,7 +38,7 @@ func main() {
 // gcPercent lets the small live heap of a function grow before it is collected, where
 // GOMEMLIMIT bounds it: collecting less often saves about a tenth of the CPU time. Beyond it,
 // the limit decides when to collect.
-const gcPercent = 600
+const gcPercent = 800
 
 // closeTime bounds what comes after the drain; with it, less than the ten seconds that
 // Cloud Run grants.
