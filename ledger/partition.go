@@ -158,33 +158,18 @@ type PartitionLease struct {
 	moved   bool              // a position was committed
 }
 
-// AcquirePartition takes the lease of a partition that nobody holds, or whose lease is
-// over by the store's clock, and raises its fence. holder is the process that takes it. The error
-// is a *HeldError, or ErrNotFound where the partition has closed.
-func (l *Ledger) AcquirePartition(ctx context.Context, p PartitionID, holder Holder) (*PartitionLease, error) {
-	if !isIncarnation(p.Incarnation) {
-		return nil, fmt.Errorf("acquiring a partition of change stream %q: %w", p.Stream.Name, ErrNotFound)
-	}
-	before := time.Now()
-	doc, err := l.get(ctx, l.partitionKey(p))
+// AcquirePartition takes the lease of a partition that nobody holds, or whose lease was over
+// by the store's clock when p was read, and raises its fence. It reads p again only if somebody
+// has written it since. holder is the process that takes the lease. The error is a *HeldError,
+// or ErrNotFound if the partition has closed.
+func (l *Ledger) AcquirePartition(ctx context.Context, p *Partition, holder Holder) (*PartitionLease, error) {
+	leased, err := acquireDoc[partitionDoc](ctx, l, p.doc, time.Now(), holder, func(v *partitionDoc) ([]Write, error) {
+		return l.watch(ctx, p.PartitionID, v)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("acquiring %s: %w", p.describe(), err)
 	}
-	return l.acquirePartition(ctx, p, doc, before, holder)
-}
-
-// AcquireRead is AcquirePartition of a partition that was just read, which it does not read
-// again.
-func (l *Ledger) AcquireRead(ctx context.Context, p *Partition, holder Holder) (*PartitionLease, error) {
-	return l.acquirePartition(ctx, p.PartitionID, p.doc, time.Now(), holder)
-}
-
-func (l *Ledger) acquirePartition(ctx context.Context, p PartitionID, doc Doc, before time.Time, holder Holder) (*PartitionLease, error) {
-	leased, err := acquireDoc[partitionDoc](ctx, l, doc, before, holder, func(v *partitionDoc) ([]Write, error) { return l.watch(ctx, p, v) })
-	if err != nil {
-		return nil, fmt.Errorf("acquiring %s: %w", p.describe(), err)
-	}
-	return &PartitionLease{doc: leased, id: p, opening: make(map[string]string)}, nil
+	return &PartitionLease{doc: leased, id: p.PartitionID, opening: make(map[string]string)}, nil
 }
 
 // isIncarnation reports whether a text may be the name of a document: a task may hold

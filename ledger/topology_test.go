@@ -155,15 +155,19 @@ func (w *tailed) work() {
 	default:
 		if t := w.topology(); t != nil && len(t.Partitions) > 0 {
 			slices.SortFunc(t.Partitions, func(a, b *ledger.Partition) int { return strings.Compare(a.Range.Start, b.Range.Start) })
-			w.visit(rapid.SampledFrom(t.Partitions).Draw(w.T, "partition").PartitionID)
+			w.visit(rapid.SampledFrom(t.Partitions).Draw(w.T, "partition"))
 		}
 	}
 	w.check()
 }
 
-func (w *tailed) visit(p ledger.PartitionID) {
+func (w *tailed) visit(p *ledger.Partition) {
 	l, _ := w.ledger()
-	lease, err := l.AcquirePartition(context.Background(), p, "reader")
+	var lease *ledger.PartitionLease
+	p, err := l.Partition(context.Background(), p.PartitionID)
+	if err == nil {
+		lease, err = l.AcquirePartition(context.Background(), p, "reader")
+	}
 	if !w.may(err) {
 		return
 	}
@@ -310,7 +314,7 @@ func (w *tailed) settle() {
 		time.Sleep(time.Second)
 		w.tick()
 		for _, p := range w.topology().Partitions {
-			w.visit(p.PartitionID)
+			w.visit(p)
 		}
 		w.check()
 	}

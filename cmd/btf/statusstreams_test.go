@@ -50,7 +50,7 @@ func TestStatusShowsChangeStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range topology.Partitions {
-		lease, err := l.AcquirePartition(t.Context(), p.PartitionID, "host/1")
+		lease, err := l.AcquirePartition(t.Context(), p, "host/1")
 		if err != nil {
 			t.Fatal(err)
 		}

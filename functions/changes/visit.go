@@ -149,7 +149,7 @@ func (f *function) read(ctx, slice context.Context, s *stream, id ledger.Partiti
 			return nil
 		}
 	}
-	lease, err := f.cfg.Ledger.AcquireRead(ctx, p, f.cfg.Holder)
+	lease, err := f.cfg.Ledger.AcquirePartition(ctx, p, f.cfg.Holder)
 	if err != nil {
 		return err
 	}

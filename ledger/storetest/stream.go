@@ -75,11 +75,20 @@ func held(top *ledger.Topology) string {
 
 func holdPartition(t *testing.T, l *ledger.Ledger, p *ledger.Partition) *ledger.PartitionLease {
 	t.Helper()
-	lease, err := l.AcquirePartition(t.Context(), p.PartitionID, "reader")
+	lease, err := acquire(t.Context(), l, p.PartitionID, "reader")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return lease
+}
+
+// acquire reads a partition and takes its lease.
+func acquire(ctx context.Context, l *ledger.Ledger, id ledger.PartitionID, holder ledger.Holder) (*ledger.PartitionLease, error) {
+	p, err := l.Partition(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return l.AcquirePartition(ctx, p, holder)
 }
 
 // into returns successors that take the keys of a partition, each with a token of its part.
@@ -173,7 +182,7 @@ func merging(t *testing.T, f *fixture) {
 	f.together(t, n, func(i int, store ledger.Store) error {
 		p := top.Partitions[i]
 		for {
-			lease, err := ledger.New(store, f.pipeline, ledger.Options{Lease: time.Millisecond}).AcquirePartition(t.Context(), p.PartitionID, ledger.Holder(fmt.Sprint(i)))
+			lease, err := acquire(t.Context(), ledger.New(store, f.pipeline, ledger.Options{Lease: time.Millisecond}), p.PartitionID, ledger.Holder(fmt.Sprint(i)))
 			if errors.Is(err, ledger.ErrNotFound) {
 				return nil
 			}
@@ -233,7 +242,7 @@ func lostClose(t *testing.T, f *fixture) {
 				return FaultNone
 			}}
 			for _, p := range top.Partitions {
-				lease, err := ledger.New(faulty, pipeline, ledger.Options{Lease: time.Millisecond}).AcquirePartition(t.Context(), p.PartitionID, "reader")
+				lease, err := acquire(t.Context(), ledger.New(faulty, pipeline, ledger.Options{Lease: time.Millisecond}), p.PartitionID, "reader")
 				if err == nil {
 					_, err = lease.Close(t.Context(), into(p.Range, keysOf("-")), nil)
 				}
@@ -331,7 +340,7 @@ func refreshed(t *testing.T, f *fixture) {
 		lost("refreshed since", p)
 	}
 	p := read()
-	lease, err := l.AcquireRead(t.Context(), p, "reader")
+	lease, err := l.AcquirePartition(t.Context(), p, "reader")
 	if err != nil || lease.Fence() != 1 {
 		t.Fatalf("%v", err)
 	}
@@ -345,13 +354,13 @@ func refreshed(t *testing.T, f *fixture) {
 	if err := l.Refresh(t.Context(), p, at, 0, false); err != nil {
 		t.Fatal(err)
 	}
-	if lease, err = l.AcquireRead(t.Context(), p, "reader"); err != nil || lease.Partition().Tokens[0].Value != "beat" { // read in the past
+	if lease, err = l.AcquirePartition(t.Context(), p, "reader"); err != nil || lease.Partition().Tokens[0].Value != "beat" { // read in the past
 		t.Fatalf("%+v, %v", lease.Partition(), err)
 	}
 	if err := lease.Release(t.Context(), nil, 0, ledger.Cause{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ledger.New(f, f.pipeline, ledger.Options{Lease: time.Millisecond}).AcquireRead(t.Context(), read(), "dead"); err != nil {
+	if _, err := ledger.New(f, f.pipeline, ledger.Options{Lease: time.Millisecond}).AcquirePartition(t.Context(), read(), "dead"); err != nil {
 		t.Fatal(err)
 	}
 	f.await(t, time.Millisecond)
@@ -391,7 +400,7 @@ func watched(t *testing.T, f *fixture) {
 	}
 	is("", false)
 	lost := ledger.New(&Faulty{Store: f.Store, Next: onFirstCommit(FaultReplyLost)}, f.pipeline, ledger.Options{Lease: time.Millisecond})
-	if _, err := lost.AcquirePartition(t.Context(), top.Partitions[0].PartitionID, "dead"); err != nil {
+	if _, err := acquire(t.Context(), lost, top.Partitions[0].PartitionID, "dead"); err != nil {
 		t.Fatal(err)
 	}
 	is("-b", false)
