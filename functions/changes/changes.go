@@ -77,7 +77,8 @@ type Config struct {
 	// Stopping ends when the process is to stop: then every visit does.
 	Stopping context.Context
 	Logger   *slog.Logger
-	// Report is called with each visit, Ticked with each tick that has listed all partitions.
+	// Report is called with each visit and each malformed delivery, Ticked with each tick that
+	// has listed all partitions.
 	Report func(context.Context, Visit)
 	Ticked func(context.Context, Reconciliation)
 }
@@ -164,13 +165,13 @@ func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 	if slice.Err() != nil {
 		return nil // the process stops: it leaves nothing to others, which could do the same
 	}
-	left := f.visits(ctx, slice, s, t.Partitions)
-	if len(left) == 0 {
-		return nil
+	partitions := make([]ledger.PartitionID, len(t.Partitions))
+	for i, incarnation := range t.Partitions {
+		partitions[i] = ledger.PartitionID{Stream: s.id, Incarnation: incarnation}
 	}
-	rest := make([]ledger.PartitionID, len(left))
-	for i, incarnation := range left {
-		rest[i] = ledger.PartitionID{Stream: s.id, Incarnation: incarnation}
+	rest := f.visits(ctx, slice, s, partitions)
+	if len(rest) == 0 {
+		return nil
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settling)
 	defer cancel()
@@ -182,19 +183,19 @@ func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 
 // visits reads the partitions, maxStreams of them at a time, and returns those that are left
 // when slice ends. Successors of partitions that close are read by other invocations.
-func (f *function) visits(ctx, slice context.Context, s *stream, incarnations []string) (left []string) {
+func (f *function) visits(ctx, slice context.Context, s *stream, partitions []ledger.PartitionID) (left []ledger.PartitionID) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, s.change.MaxStreams)
-	for i, incarnation := range incarnations {
+	for i, id := range partitions {
 		select {
 		case slots <- struct{}{}:
 		case <-slice.Done():
-			return incarnations[i:]
+			return partitions[i:]
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			f.visit(ctx, slice, s, ledger.PartitionID{Stream: s.id, Incarnation: incarnation})
+			f.visit(ctx, slice, s, id)
 		})
 	}
 	return nil

@@ -45,7 +45,7 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Visit) 
 	}
 }
 
-// LogTick returns a Config.Ticked that tells of each tick in one line.
+// LogTick returns a Config.Ticked that tells of each reconciliation in one line.
 func LogTick(logger *slog.Logger, pipelineName string) func(context.Context, Reconciliation) {
 	logger = logger.With("function", "changes", "pipeline", pipelineName)
 	return func(ctx context.Context, t Reconciliation) {
@@ -123,7 +123,7 @@ func (m *Metrics) Report(ctx context.Context, v Visit) {
 	}
 }
 
-// TickMetrics are the OpenTelemetry instruments of ticks. It is safe for concurrent use.
+// TickMetrics are the OpenTelemetry instruments of reconciliations. It is safe for concurrent use.
 type TickMetrics struct {
 	opened, tokenless                          metric.Int64Counter
 	service, partitions, due, pending, missing metric.Int64Gauge
@@ -148,7 +148,7 @@ func NewTickMetrics(meter metric.Meter) (*TickMetrics, error) {
 	return m, made.Err("changes")
 }
 
-// Report records what a tick has found.
+// Report records one reconciliation.
 func (m *TickMetrics) Report(ctx context.Context, t Reconciliation) {
 	stream := metric.WithAttributeSet(attribute.NewSet(attribute.String("stream", t.Stream)))
 	telemetry.Add(ctx, m.opened, int64(t.Opened), stream)

@@ -38,7 +38,7 @@ type source struct {
 	// nothing after it may be sent before it.
 	refuse func(*changestream.Record) error
 
-	seen    seen
+	seen    *Seen                                            // counts all that comes
 	changes int64                                            // yielded
 	beats   int                                              // heartbeats in a row
 	closed  *bigtablepb.ReadChangeStreamResponse_CloseStream // nil: the stream goes on

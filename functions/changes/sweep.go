@@ -98,7 +98,7 @@ func (s *stream) sweeps(p *ledger.Partition) bool {
 
 // quiet reads a partition without its lease until it has caught up, and reports whether it
 // has, without a change. Nothing is sent meanwhile, and the position stays, unless it has to
-// be fresh: who dies here loses nothing. If something else than a heartbeat comes, or an
+// be fresh: a process that dies here loses nothing. If something else than a heartbeat comes, or an
 // error, the partition is to be read again under its lease.
 func (f *function) quiet(ctx context.Context, s *stream, p *ledger.Partition, v *Visit) (bool, error) {
 	keeps, err := f.retention(ctx, s)
@@ -133,17 +133,16 @@ func (f *function) sweep(ctx context.Context, s *stream, p *ledger.Partition, v 
 	began := p.Now()
 	r := changeread.Reader{Table: s.table, Conn: conn, Opening: p.Opening, End: s.change.End, Heartbeat: f.cfg.Heartbeat, MaxBytes: s.change.MaxRecordBytes}
 	var at *changestream.Position
-	var came seen
 	closed, err := r.Read(ctx, func(item changestream.Item) (bool, error) {
-		came.note(item)
+		v.Seen.note(item)
 		if item.Heartbeat == nil {
 			at = nil
 			return false, nil
 		}
 		at = &item.Heartbeat.Position
-		return at.LowWatermark.Before(began) && came.heartbeats < sweepBeats, nil
+		return at.LowWatermark.Before(began) && v.Heartbeats < sweepBeats, nil
 	})
-	v.add(&came, r.Opens)
+	v.Opens += r.Opens
 	if closed != nil {
 		at = nil
 	}

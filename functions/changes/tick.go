@@ -168,15 +168,11 @@ func reconciliationOf(s *stream, top *ledger.Topology, r *changestream.Reconcile
 	age := func(lag *time.Duration, lowWatermark time.Time) {
 		*lag = max(*lag, top.ReadAt.Sub(lowWatermark))
 	}
-	tasks := map[string]bool{}
-	for _, p := range slices.Concat(due.now, due.idle) {
-		tasks[p.Incarnation] = true
-	}
 	for _, p := range top.Partitions {
 		age(&t.Lag, p.LowWatermark)
-		if tasks[p.Incarnation] {
-			age(&t.DueLag, p.LowWatermark)
-		}
+	}
+	if !due.oldest.IsZero() {
+		age(&t.DueLag, due.oldest)
 	}
 	for _, p := range top.Pending {
 		age(&t.UnheldLag, p.LowWatermark)
@@ -192,6 +188,8 @@ func reconciliationOf(s *stream, top *ledger.Topology, r *changestream.Reconcile
 type due struct {
 	now  []ledger.PartitionID // they are likely to have changes
 	idle []ledger.PartitionID
+	// oldest is the oldest low watermark of all of them; zero: there are none.
+	oldest time.Time
 }
 
 func (f *function) publishAll(ctx context.Context, s *stream, d due) error {
@@ -215,7 +213,13 @@ func dueOf(known *ledger.Stream, partitions []*ledger.Partition, awaited []int, 
 			idle = append(idle, p)
 		}
 	}
-	return due{now: oldestFirst(now), idle: oldestFirst(idle)}
+	d := due{now: oldestFirst(now), idle: oldestFirst(idle)}
+	for _, sorted := range [][]*ledger.Partition{now, idle} {
+		if len(sorted) > 0 && (d.oldest.IsZero() || sorted[0].LowWatermark.Before(d.oldest)) {
+			d.oldest = sorted[0].LowWatermark
+		}
+	}
+	return d
 }
 
 func oldestFirst(partitions []*ledger.Partition) []ledger.PartitionID {

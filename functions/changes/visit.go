@@ -44,10 +44,8 @@ type Visit struct {
 	Fence               int64 // under which it was leased; 0: it was not
 	ledger.Counts
 	Bytes int64
-	// Opens, Heartbeats, User and Garbage count what the service has sent: streams that it was
-	// asked for, heartbeats, changes of applications and of garbage collection. A change that
-	// is read again counts again.
-	Opens, Heartbeats, User, Garbage int64
+	Opens int64 // streams that the service was asked for
+	Seen
 	// Filtered are the entries that the filter has left out, Skipped the changes of which it
 	// has left nothing (dropEmpty).
 	Filtered, Skipped int64
@@ -61,26 +59,20 @@ type Visit struct {
 	Reason              error // why it failed or is malformed
 }
 
-// seen counts what a stream has brought.
-type seen struct{ heartbeats, user, garbage int64 }
+// Seen counts heartbeats, and changes of applications and of garbage collection, that the
+// service has sent. A change that is read again counts again.
+type Seen struct{ Heartbeats, User, Garbage int64 }
 
 // note counts a change or a heartbeat.
-func (s *seen) note(item changestream.Item) {
+func (s *Seen) note(item changestream.Item) {
 	switch {
 	case item.Heartbeat != nil:
-		s.heartbeats++
+		s.Heartbeats++
 	case item.Record.Type == changestream.GarbageCollection:
-		s.garbage++
+		s.Garbage++
 	default:
-		s.user++
+		s.User++
 	}
-}
-
-func (v *Visit) add(s *seen, opens int64) {
-	v.Opens += opens
-	v.Heartbeats += s.heartbeats
-	v.User += s.user
-	v.Garbage += s.garbage
 }
 
 const (
@@ -161,7 +153,7 @@ func (f *function) read(ctx, slice context.Context, s *stream, id ledger.Partiti
 func (w *work) run(ctx, slice context.Context) {
 	r, err := w.relay(ctx, slice)
 	if w.source != nil {
-		w.visit.add(&w.source.seen, w.source.Opens)
+		w.visit.Opens += w.source.Opens
 	}
 	w.visit.Counts = ledger.Counts{Rows: r.Rows, Records: r.Records, Dropped: r.Dropped}
 	w.visit.Bytes, w.visit.LowWatermark = r.Bytes, r.Last.LowWatermark
@@ -190,7 +182,7 @@ func (w *work) relay(ctx, slice context.Context) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	w.source = &source{idleStop: w.change.IdleStop, Reader: changeread.Reader{
+	w.source = &source{idleStop: w.change.IdleStop, seen: &w.visit.Seen, Reader: changeread.Reader{
 		Table: w.table, Conn: conn, Opening: opening, End: w.change.End, Heartbeat: w.cfg.Heartbeat, MaxBytes: w.change.MaxRecordBytes,
 	}}
 	if !w.goesOn() {
