@@ -36,8 +36,8 @@ func (d *dev) tick(ctx context.Context) {
 	}
 }
 
-// tellReads says where the ledger is, how to start scans and where the changes go; what was
-// told before it leaves out.
+// tellReads says where the ledger is, how to start scans and where the changes go. It leaves
+// out what it has told before.
 func (d *dev) tellReads(p *pipeline.Pipeline) error {
 	out := &terminal.Printer{Out: d.stdout}
 	if d.ledger != nil && !d.placed {
@@ -70,12 +70,15 @@ func describeStream(c *pipeline.Change) string {
 	return "records go to topic " + topic + ", to be pulled from " + localdeploy.PullName(topic)
 }
 
-// visited tells of one visit of a partition, unless there was nothing to be read.
+// visited tells of one visit of a partition, unless there was nothing to be read, and of a
+// delivery that is no task.
 func (d *dev) visited(_ context.Context, v changes.Visit) {
-	switch {
-	case v.Outcome == changes.OutcomeFailed:
+	switch v.Outcome {
+	case changes.OutcomeFailed:
 		d.sums.line("change stream "+v.Stream+" is tried again", v.Reason.Error())
-	case v.Outcome == changes.OutcomeClosed:
+	case changes.OutcomeMalformed:
+		d.tell.line("a delivery to changes is no task of a change stream, and is dropped: %s", v.Reason)
+	case changes.OutcomeClosed:
 		d.tell.line("change stream %s: a partition has closed, %s opened", v.Stream, terminal.Plural(v.Successors, "successor"))
 	}
 	if v.Rows > 0 {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"cloud.google.com/go/pubsub/v2"
 )
 
 // rowsOf returns the row keys of records of changes.
@@ -45,6 +47,15 @@ func TestDevReadsTheChangesOfWhatItHasWritten(t *testing.T) {
 	if got := out.wait(t, 5); !strings.Contains(strings.Join(got, ""), `"value":"edited"`) || len(got) != 5 {
 		t.Errorf("%d records: %q", len(got), got)
 	}
+	client, err := run.local.Cloud.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Publisher("orders-change-tasks").Publish(t.Context(), &pubsub.Message{Data: []byte("no task")}).Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.said(`(a delivery to changes is no task of a change stream, and is dropped: )`)
 	d.end()
 }
 
