@@ -6,11 +6,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +23,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/deadletter"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest/deploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
@@ -81,16 +80,8 @@ func newReplaySetup(t *testing.T, file string) *replaySetup {
 	h := &replaySetup{t: t}
 	p, err := pipeline.Parse([]byte(file), pipeline.Options{File: "pipeline.yaml"})
 	h.must(err)
-	h.emulator, err = emulator.New(emulator.Options{})
-	h.must(err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	h.must(err)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = h.emulator.Serve(l) })
-	t.Cleanup(func() { h.emulator.Close(); serving.Wait() })
-	h.conn, err = h.emulator.Dial(t.Context())
-	h.must(err)
-	t.Cleanup(func() { h.conn.Close() })
+	var addr string
+	h.emulator, h.conn, addr = functest.BigtableOverTCP(t, emulator.Options{})
 	schema := writer.Schemas(p.Tables)
 	for _, table := range p.Tables {
 		s, err := schema(pipeline.TableRef{Project: table.Project, Instance: table.Instance, Table: table.ID})
@@ -106,8 +97,8 @@ func newReplaySetup(t *testing.T, file string) *replaySetup {
 	h.client, err = h.cloud.Client(t.Context())
 	h.must(err)
 	t.Cleanup(func() { h.client.Close() })
-	h.deploy(p, file, l.Addr().String())
-	t.Setenv("BIGTABLE_EMULATOR_HOST", l.Addr().String())
+	h.deploy(p, file, addr)
+	t.Setenv("BIGTABLE_EMULATOR_HOST", addr)
 	t.Setenv("PUBSUB_EMULATOR_HOST", h.cloud.Addr())
 	t.Setenv("PUBSUB_PROJECT", "local")
 	return h

@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -67,17 +65,9 @@ func newScanTable(t *testing.T, rows int) *scanTable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.emulator, err = emulator.New(emulator.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.emulator.Serve(l) })
-	t.Cleanup(func() { s.emulator.Close(); serving.Wait() })
-	s.env = map[string]string{"BIGTABLE_EMULATOR_HOST": l.Addr().String(), "LEDGER": "file:" + filepath.Join(s.dir, "ledger.db")}
+	var addr string
+	s.emulator, _, addr = functest.BigtableOverTCP(t, emulator.Options{})
+	s.env = map[string]string{"BIGTABLE_EMULATOR_HOST": addr, "LEDGER": "file:" + filepath.Join(s.dir, "ledger.db")}
 	s.fill(rows)
 	return s
 }

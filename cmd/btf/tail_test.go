@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 )
 
 const tailFile = `
@@ -49,21 +48,9 @@ func newTailTable(t *testing.T) *tailTable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.emulator, err = emulator.New(emulator.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.emulator.Serve(l) })
-	t.Cleanup(func() { s.emulator.Close(); serving.Wait() })
-	t.Setenv("BIGTABLE_EMULATOR_HOST", l.Addr().String())
-	if s.conn, err = s.emulator.Dial(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.conn.Close() })
+	var addr string
+	s.emulator, s.conn, addr = functest.BigtableOverTCP(t, emulator.Options{})
+	t.Setenv("BIGTABLE_EMULATOR_HOST", addr)
 	_, err = adminpb.NewBigtableTableAdminClient(s.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
 		Parent: "projects/my-project/instances/my-instance", TableId: "orders", Table: &adminpb.Table{
 			ColumnFamilies:     map[string]*adminpb.ColumnFamily{"cf": {}, "other": {}},

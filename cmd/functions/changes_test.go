@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/googleemu"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
@@ -55,23 +55,9 @@ type feed struct {
 func newFeed(t *testing.T, env ...string) *feed {
 	t.Helper()
 	f := &feed{t: t, topics: startTopics(t)}
-	e, err := emulator.New(emulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.table = e
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = e.Serve(l) })
-	t.Cleanup(func() { e.Close(); serving.Wait() })
-	if f.conn, err = e.Dial(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.conn.Close() })
-	_, err = adminpb.NewBigtableTableAdminClient(f.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
+	var addr string
+	f.table, f.conn, addr = functest.BigtableOverTCP(t, emulator.Options{})
+	_, err := adminpb.NewBigtableTableAdminClient(f.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
 		Parent: "projects/my-project/instances/my-instance", TableId: "orders", Table: &adminpb.Table{
 			ColumnFamilies:     map[string]*adminpb.ColumnFamily{"cf": {}},
 			ChangeStreamConfig: &adminpb.ChangeStreamConfig{RetentionPeriod: durationpb.New(24 * time.Hour)},
@@ -82,7 +68,7 @@ func newFeed(t *testing.T, env ...string) *feed {
 		t.Fatal(err)
 	}
 	f.readers = startWorkers(t, 3, "short leases", append(env, "PIPELINE="+changesPipeline, "FUNCTION_TARGET=changes",
-		"BIGTABLE_EMULATOR_HOST="+l.Addr().String(), "PUBSUB_EMULATOR_HOST="+f.topics.Addr(), "PUBSUB_PROJECT=p")...)
+		"BIGTABLE_EMULATOR_HOST="+addr, "PUBSUB_EMULATOR_HOST="+f.topics.Addr(), "PUBSUB_PROJECT=p")...)
 	if err := f.topics.CreateTopics(t.Context(), "orders-change-tasks"); err != nil {
 		t.Fatal(err)
 	}

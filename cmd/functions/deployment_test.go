@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest/deploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -89,22 +89,7 @@ func (f *deployment) must(err error) {
 }
 
 func (f *deployment) startBigtable(p *pipeline.Pipeline) {
-	var err error
-	f.emulator, err = emulator.New(emulator.Options{Limits: emulator.Limits{CellBytes: 1 << 20}})
-	f.must(err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	f.must(err)
-	f.addr = l.Addr().String()
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := f.emulator.Serve(l); err != nil {
-			f.t.Errorf("the emulator: %v", err)
-		}
-	})
-	f.t.Cleanup(func() { f.emulator.Close(); serving.Wait() })
-	f.conn, err = f.emulator.Dial(f.t.Context())
-	f.must(err)
-	f.t.Cleanup(func() { f.conn.Close() })
+	f.emulator, f.conn, f.addr = functest.BigtableOverTCP(f.t, emulator.Options{Limits: emulator.Limits{CellBytes: 1 << 20}})
 	schema := writer.Schemas(p.Tables)
 	for _, table := range p.Tables {
 		if !table.IDFrom.IsZero() {

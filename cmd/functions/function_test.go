@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
 )
 
@@ -31,31 +32,13 @@ type bigtableServer struct {
 
 func startBigtable(t testing.TB, project, instance, table string, families ...string) *bigtableServer {
 	t.Helper()
-	e, err := emulator.New(emulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := e.Serve(l); err != nil {
-			t.Errorf("the emulator: %v", err)
-		}
-	})
-	t.Cleanup(func() { e.Close(); wg.Wait() })
-	b := &bigtableServer{addr: l.Addr().String()}
-	if b.conn, err = e.Dial(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.conn.Close() })
+	b := &bigtableServer{}
+	_, b.conn, b.addr = functest.BigtableOverTCP(t, emulator.Options{})
 	declared := map[string]*adminpb.ColumnFamily{}
 	for _, f := range families {
 		declared[f] = &adminpb.ColumnFamily{}
 	}
-	_, err = adminpb.NewBigtableTableAdminClient(b.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
+	_, err := adminpb.NewBigtableTableAdminClient(b.conn).CreateTable(t.Context(), &adminpb.CreateTableRequest{
 		Parent: "projects/" + project + "/instances/" + instance, TableId: table, Table: &adminpb.Table{ColumnFamilies: declared},
 	})
 	if err != nil {

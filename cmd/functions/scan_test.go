@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -50,22 +50,7 @@ scans:
 // tableOf starts a Bigtable whose table orders has rows from 0 to n in some tablets.
 func tableOf(t testing.TB, rows, tablets int) (*emulator.Emulator, string) {
 	t.Helper()
-	e, err := emulator.New(emulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = e.Serve(l) })
-	t.Cleanup(func() { e.Close(); serving.Wait() })
-	conn, err := e.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	e, conn, addr := functest.BigtableOverTCP(t, emulator.Options{})
 	request := &adminpb.CreateTableRequest{
 		Parent: "projects/my-project/instances/my-instance", TableId: "orders",
 		Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"cf": {}}},
@@ -81,7 +66,7 @@ func tableOf(t testing.TB, rows, tablets int) (*emulator.Emulator, string) {
 			t.Fatal(err)
 		}
 	}
-	return e, l.Addr().String()
+	return e, addr
 }
 
 // writeOrders writes the rows from from to to, a cell each.

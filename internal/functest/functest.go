@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os/exec"
 	"sync"
 	"testing"
@@ -33,6 +34,25 @@ func Bigtable(t testing.TB, o emulator.Options) (*emulator.Emulator, *grpc.Clien
 	}
 	t.Cleanup(func() { conn.Close() })
 	return e, conn
+}
+
+// BigtableOverTCP is Bigtable for commands and for other processes, too: the emulator also
+// listens at the address that is returned.
+func BigtableOverTCP(t testing.TB, o emulator.Options) (*emulator.Emulator, *grpc.ClientConn, string) {
+	t.Helper()
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait) // after the emulator is closed
+	e, conn := Bigtable(t, o)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving.Go(func() {
+		if err := e.Serve(l); err != nil {
+			t.Errorf("the emulator: %v", err)
+		}
+	})
+	return e, conn, l.Addr().String()
 }
 
 // Log collects what several goroutines log.
