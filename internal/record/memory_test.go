@@ -9,6 +9,43 @@ import (
 	"testing"
 )
 
+// A list is put together of pieces, which neither lose nor move an element, and all that is
+// allocated for a long one is within the bytes that are charged.
+func TestAListIsWholeHoweverLongItIs(t *testing.T) {
+	d := &Decoder{}
+	for _, n := range []int{0, 1, maxPiece - 1, maxPiece, maxPiece + 1, 2 * maxPiece, 2*maxPiece + 1, 300_000} {
+		var b strings.Builder
+		b.WriteString("[")
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString("true")
+		}
+		b.WriteString("]")
+		data := []byte(b.String())
+		if n > 2 {
+			copy(data[1+5*(n-2):], "null") // the last but one
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r := d.one([]byte(`{"a":`+string(data)+"}"), Memory{})
+		runtime.ReadMemStats(&after)
+		list, ok := r.Value.(map[string]any)["a"].([]any)
+		if r.Err != nil || !ok || len(list) != n {
+			t.Fatalf("%d elements: %d, %v", n, len(list), r.Err)
+		}
+		for i, v := range list {
+			if want := i != n-2 || n <= 2; (v == true) != want {
+				t.Fatalf("%d elements: %v at %d", n, v, i)
+			}
+		}
+		if made := int64(after.TotalAlloc-before.TotalAlloc) - 3*int64(len(data)); n > 50*maxPiece && made > r.Size {
+			t.Errorf("%d elements: %d bytes were allocated, %d charged", n, made, r.Size)
+		}
+	}
+}
+
 // What is charged for a value is no less than what it takes.
 func TestTheSizeOfAValueIsNoLessThanItTakes(t *testing.T) {
 	d := &Decoder{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -236,6 +237,10 @@ func (p *parser) takeMember(n int) error {
 	return nil
 }
 
+// maxPiece is how many elements of a list are gathered before it is put together: a list that
+// grew as a whole would leave several times its own size as garbage.
+const maxPiece = 4096
+
 func (p *parser) array(depth int) (any, error) {
 	if _, err := p.dec.ReadToken(); err != nil {
 		return nil, syntaxError(err)
@@ -243,7 +248,8 @@ func (p *parser) array(depth int) (any, error) {
 	if err := p.take(sizeOfList); err != nil {
 		return nil, err
 	}
-	list := []any{}
+	var full [][]any // pieces of the list before piece
+	piece := []any{}
 	for p.dec.PeekKind() != ']' {
 		if err := p.take(sizeOfElement); err != nil {
 			return nil, err
@@ -252,12 +258,18 @@ func (p *parser) array(depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, v)
+		if len(piece) == maxPiece {
+			full, piece = append(full, piece), make([]any, 0, maxPiece)
+		}
+		piece = append(piece, v)
 	}
 	if _, err := p.dec.ReadToken(); err != nil {
 		return nil, syntaxError(err)
 	}
-	return list, nil
+	if full == nil {
+		return piece, nil
+	}
+	return slices.Concat(append(full, piece)...), nil
 }
 
 // name is string for member names, each kept once.
