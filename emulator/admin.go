@@ -170,7 +170,7 @@ func (t *table) proto(view adminpb.Table_View) *adminpb.Table {
 	return p
 }
 
-// schemaProto is the table's admin form, for who holds t.mu.
+// schemaProto is the table's admin form. The caller holds t.mu.
 func (t *table) schemaProto() *adminpb.Table {
 	p := proto.Clone(t.info).(*adminpb.Table)
 	p.ColumnFamilies = make(map[string]*adminpb.ColumnFamily, len(t.schema.Families))

@@ -39,7 +39,7 @@ func (e *Emulator) profile(instance, id string) (*adminpb.AppProfile, error) {
 	return nil, status.Errorf(codes.NotFound, "App profile not found: %s/appProfiles/%s", instance, id)
 }
 
-// instanceProfile is like profile, for who holds e.mu; nil if there is none.
+// instanceProfile is like profile, and nil if there is none. The caller holds e.mu.
 func (e *Emulator) instanceProfile(instance, id string) *adminpb.AppProfile {
 	profiles, known := e.profiles[instance]
 	if !known && id == defaultProfile {

@@ -9,8 +9,8 @@ import (
 // and raises the fence: a commit under the old one fails from then on. Where the split
 // is not held under that fence, or not any more, nothing changes and nothing is wrong.
 //
-// It is for who knows that the holder is dead, not for who is tired of waiting. A
-// holder that does live cannot move the split any more, so nothing is missed; but until
+// Call it only if the holder is known to be dead, and not to save a wait. A holder that
+// does live cannot move the split any more, so nothing is missed; but until
 // its deadline it goes on sending what it has read, which then reaches the sink twice.
 func (l *Ledger) Break(ctx context.Context, t Task, fence int64) error {
 	err := AmendDoc(ctx, l, l.splitKey(t), func(s *splitDoc) (*splitDoc, error) {

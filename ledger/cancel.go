@@ -16,7 +16,7 @@ const Cancelled = "cancelled"
 const stopsAtOnce = 16
 
 // Cancel fails a scan that is not finished: no split of it can be leased any more, and
-// who holds one is told so, with ErrFinished, at its next commit. The error is
+// a holder of one gets ErrFinished at its next commit. The error is
 // ErrScanFinished where the scan has come to another end. To cancel again does no harm, and
 // goes on where a Cancel has died.
 //

@@ -160,8 +160,8 @@ type build func(Doc) (next stamped, rest []Write, err error)
 
 // edit changes or, by a tombstone, deletes doc, and the rest with it, and returns it as
 // changed. It is called with the document as last read: when that is out of date, or when a
-// reply is lost, edit reads it back. Found there is its own write, or what to decide anew
-// from.
+// reply is lost, edit reads it back. It then finds its own write, or a later document to
+// decide on.
 func (l *Ledger) edit(ctx context.Context, doc Doc, b build) (Doc, error) {
 	mark := rand.Text()
 	var doubt error

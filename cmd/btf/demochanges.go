@@ -34,7 +34,7 @@ type following struct {
 	mu     sync.Mutex
 	store  *severable // of the version that reads now
 	closed int        // partitions that were replaced
-	killed int        // versions that were ended without a word
+	killed int        // versions that were cut off, as if their process had died
 	moved  chan struct{}
 }
 

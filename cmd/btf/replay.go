@@ -278,7 +278,7 @@ func (r *replayRun) tell() error {
 	if r.dryRun {
 		did = "would be replayed"
 	}
-	fmt.Fprintf(r.stderr, "%d messages %s, %d left by the filters, %d left because they cannot be applied\n", n.replayed, did, n.filtered, n.failed)
+	fmt.Fprintf(r.stderr, "%d messages %s, %d left because the filters exclude them, %d left because they cannot be applied\n", n.replayed, did, n.filtered, n.failed)
 	if n.failed > 0 {
 		return fmt.Errorf("%d messages cannot be applied and stay where they are", n.failed)
 	}

@@ -53,7 +53,7 @@ func scanCommand(env assemble.Env) *cobra.Command {
 	cmd.Flags().BoolVar(&r.Overwrite, "overwrite", false, "empty the file of --to first, once the scan is planned")
 	cmd.Flags().BoolVar(&r.IDs, "ids", false, "put the record's id into each line of --to, as the first field, recordId")
 	cmd.Flags().IntVar(&r.Workers, "workers", 0, fmt.Sprintf("how many splits are read at a time (default %d)", scanrun.DefaultWorkers))
-	cmd.Flags().StringVar(&r.Resume, "resume", "", "the id of the scan to go on with, where its records go now and as they are")
+	cmd.Flags().StringVar(&r.Resume, "resume", "", "go on with the scan of this id, with the output and the settings that it had")
 	cmd.Flags().BoolVar(&r.AcceptChanges, "accept-changes", false, "go on with --resume though the scan has changed in the file since it was planned")
 	cmd.Flags().StringVar(&cancel, "cancel", "", "the id of a scan to end for good: it has then failed")
 	if err := cmd.MarkFlagRequired("file"); err != nil {

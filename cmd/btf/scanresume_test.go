@@ -314,7 +314,7 @@ func TestAScanThatAnotherProcessFinishesEndsHereToo(t *testing.T) {
 	if err := scanrun.Run(t.Context(), scanrun.Console{Env: s.environment(), Stderr: stderr}, scanrun.Request{File: s.file, Name: "ids", Resume: id, Workers: 2}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
-	want := fmt.Sprintf("another process has finished the scan\n%d of its 400 records went to %s, the others where another process sends them\n", here, out)
+	want := fmt.Sprintf("another process has finished the scan\n%d of its 400 records went to %s, the others to the output of another process\n", here, out)
 	if !strings.HasSuffix(stderr.String(), want) {
 		t.Errorf("said %s\nwant %s", stderr.String(), want)
 	}

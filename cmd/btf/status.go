@@ -32,7 +32,7 @@ func statusCommand(env assemble.Env) *cobra.Command {
 			"holds the lease and for how long, and why it was last given up. A scan of btf scan that no\n" +
 			"process goes on with is stopped, and the command that goes on is shown. Of each change stream it\n" +
 			"draws which keys are read, and lists the partitions with the oldest positions, those that wait and\n" +
-			"the keys that no partition holds. Where LEDGER is unset and a btf dev runs in this directory, its\n" +
+			"the keys that no partition holds. If LEDGER is unset and a btf dev runs in this directory, its\n" +
 			"ledger comes first.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

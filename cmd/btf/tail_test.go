@@ -75,8 +75,8 @@ func (s *tailTable) set(row, family, value string) {
 	}
 }
 
-// What was changed up to a time is printed as the function publishes it, or for a reader,
-// and the flags choose of it.
+// Changes up to a time are printed as the function publishes them, or for a reader, and the
+// flags choose among them.
 //
 // covers: CS-01
 func TestTailPrintsChangesUpToATime(t *testing.T) {

@@ -242,8 +242,8 @@ func simulateAll(t *testing.T, loads []load, part int) (out []cost) {
 	return out
 }
 
-// What streams cost stands in the documents as it was simulated, and a tenth of them still
-// costs what it did then.
+// The documents give the costs of streams as they were simulated, and a tenth of the streams
+// still costs a tenth of that.
 //
 // covers: CS-07
 func TestCostsAreAsTheDocumentsSay(t *testing.T) {

@@ -218,8 +218,8 @@ func TestASweepReadsHundredsOfIdlePartitions(t *testing.T) {
 	})
 }
 
-// A partition whose low watermark stalls holds a sweep up for three heartbeats; what a sweep
-// does not reach before its window ends, another invocation reads at once.
+// A partition whose low watermark stalls holds a sweep up for three heartbeats. Partitions that
+// a sweep does not reach before its window ends are read by another invocation at once.
 func TestASweepThatDoesNotEndLeavesTheRestToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, streams = 80, 10
@@ -238,7 +238,7 @@ func TestASweepThatDoesNotEndLeavesTheRestToAnother(t *testing.T) {
 				invocations++
 			}
 		}
-		// Three rounds of ten fit into ten seconds, and what is cut off waits for a tick.
+		// Three rounds of ten fit into ten seconds, and partitions that are cut off wait for a tick.
 		if got := kinds(r.outcomes()); got["idle"]+got["window"] != n || got["idle"] < n*3/4-streams {
 			t.Errorf("%v", got)
 		}

@@ -99,7 +99,7 @@ func TestASplitWithoutATableGoesOn(t *testing.T) {
 	}
 }
 
-// Who cancels does not publish: the next task of the scan that comes does.
+// A command that cancels does not publish the end: the next task of the scan does.
 func TestAWorkerStopsAtItsNextCommitWhenItsScanIsCancelled(t *testing.T) {
 	h := newHarness(t, "fetch: {maxRows: 1}, "+ids).withTable(emulator.Options{})
 	h.cfg.CommitEvery = 1 // nanosecond: after each batch

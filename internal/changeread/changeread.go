@@ -34,7 +34,7 @@ type Reader struct {
 	// Opens counts the streams that the service was asked for.
 	Opens int64
 
-	last changestream.Position // of what was taken; Token empty: nothing was
+	last changestream.Position // of the last item that was taken; Token empty: none was
 }
 
 // Position is the one behind the last change or heartbeat that was taken. Its Token is
@@ -48,8 +48,8 @@ var again = retry.Backoff{Initial: 10 * time.Millisecond, Max: time.Minute, Jitt
 const attempts = 10
 
 // Read calls take with each change and each heartbeat, in their order. It returns the close
-// of the stream, or nil if take has returned false: what take was called with last then does
-// not count as taken. An error of take ends the reading and is returned as it is. Every
+// of the stream, or nil if take has returned false: the item of that call then does not count
+// as taken. An error of take ends the reading and is returned as it is. Every
 // other error is of the service or wraps changestream.ErrProtocol, and quotes no key. After
 // an error or nil, Read may be called again and goes on behind what was taken.
 func (r *Reader) Read(ctx context.Context, take func(changestream.Item) (bool, error)) (*bigtablepb.ReadChangeStreamResponse_CloseStream, error) {
@@ -143,7 +143,7 @@ func (a *attempt) offer(item changestream.Item) (more bool, err error) {
 	return more, nil
 }
 
-// request asks for what comes after the last thing that was taken.
+// request asks for the changes after the last item that was taken.
 func (r *Reader) request() *bigtablepb.ReadChangeStreamRequest {
 	req := &bigtablepb.ReadChangeStreamRequest{
 		Partition:         &bigtablepb.StreamPartition{RowRange: changestream.ProtoRange(r.Opening.Range)},

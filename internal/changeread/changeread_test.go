@@ -88,7 +88,8 @@ func TestAReaderGoesOnBehindWhatWasTaken(t *testing.T) {
 	})
 }
 
-// What never comes again is told after as many attempts as the service's own client makes.
+// An outage that does not end is an error after as many attempts as the service's own client
+// makes.
 func TestAReaderGivesUpAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, r := newReader(t)

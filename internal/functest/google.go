@@ -30,7 +30,7 @@ import (
 )
 
 // KeyFile writes the key file of a service account that exists nowhere.
-// Who asks for a token at the address in it gets what they signed.
+// A client that asks for a token at the address in it gets the text that it has signed.
 func KeyFile(t testing.TB, email string) string {
 	t.Helper()
 	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -32,7 +32,7 @@ func TestAfterStopNothingIsPulledAnyMore(t *testing.T) {
 	})
 }
 
-// However much waits: what is sent to who has ended comes to nobody else for a while.
+// A message that is sent to a client which has ended would come to nobody else for a while.
 func TestAStreamWhoseClientHasEndedTakesNoMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *localcloud.Cloud) {
 		p := newPuller(t, c, nil)

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// Draft is Parse for who wants to say all that is wrong with a file at once. Beside an
-// error comes what of the file is sound enough for its expressions to be compiled, and
-// good for nothing else: the mappings and scans whose expressions mean what they will
-// mean once the faults are mended. Names that do not resolve have stand-ins. It is nil
-// where the file cannot be read at all.
+// Draft is Parse for a caller that reports all faults of a file at once. Beside an error it
+// returns the mappings and scans whose expressions will have the same meaning once the faults
+// are mended. They are good only for compiling these expressions: names that do not resolve
+// have stand-ins. The result is nil if the file cannot be read at all.
 func Draft(data []byte, o Options) (*Pipeline, error) {
 	b := &builder{
 		errs: &faults{}, options: o, docs: map[*Table]*tableDoc{}, unsure: map[*Table]bool{}, unplaced: map[*Mutation][]Assignment{},

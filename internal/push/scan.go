@@ -11,8 +11,8 @@ import (
 // nests three deep.
 const deepest = 200
 
-// scanner walks over JSON text (RFC 8259, UTF-8) without making values of it. It says at which
-// byte a request is broken, and in no words of the request.
+// scanner walks over JSON text (RFC 8259, UTF-8) without making values of it. Its errors
+// name the byte at which a request is broken, and quote nothing of it.
 //
 // A walk over a push request with 1 KiB of data takes 1.2 µs and allocates nothing; jsontext
 // takes 1.6 µs and 23 allocations, encoding/json 6.7 µs and 6

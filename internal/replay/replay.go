@@ -1,7 +1,8 @@
-// Package replay makes rows of what the function write or Pub/Sub gave up on, and guarantees
-// that they are those that were meant: an entry as it was sent, a record under its message's
-// id and publish time and under the mapping that failed alone, an undelivered message whole,
-// at its own publish time. What it cannot make so is an error, and nothing of it is applied.
+// Package replay makes rows of messages that the function write or Pub/Sub gave up on, and
+// guarantees that they are those that were meant: an entry as it was sent, a record under its
+// message's id and publish time and under the mapping that failed alone, an undelivered message
+// whole, at its own publish time. If it cannot make such rows of a message, that is an error,
+// and nothing of the message is applied.
 package replay
 
 import (

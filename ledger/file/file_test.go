@@ -341,8 +341,8 @@ func TestReadingMakesNothing(t *testing.T) {
 	}
 }
 
-// Who dies while making a ledger leaves a database without buckets, and so does a store
-// whose file is removed under it when it next commits.
+// A process that dies while it makes a ledger leaves a database without buckets, and so does a
+// store whose file is removed under it when it next commits.
 func TestADatabaseOfNothingIsNoLedgerYetAndOneOfOtherThingsIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	s := open(t, path)

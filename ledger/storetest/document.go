@@ -13,7 +13,7 @@ import (
 // token, which no order tells from another.
 type partition struct {
 	Token  string   `json:"token"`
-	Others []string `json:"others,omitempty"` // by who does not hold it
+	Others []string `json:"others,omitempty"` // by processes that do not hold it
 	ledger.Permanent
 	ledger.LeaseState
 }

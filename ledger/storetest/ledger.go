@@ -198,8 +198,8 @@ func (f *fixture) split(t *testing.T, l *ledger.Ledger, scan *ledger.Scan, index
 	return found
 }
 
-// breakers break one lease all at once while its holder, who is not dead, commits: what
-// it is told to have committed is there for who takes the split.
+// breakers break one lease all at once while its holder, which is not dead, commits. All that
+// it was told to have committed is there for the next holder of the split.
 func breakers(t *testing.T, f *fixture) {
 	scan := f.planned(t, ledger.New(f, f.pipeline, ledger.Options{}), "s", 1, 0)
 	task := ledger.Task{Scan: scan.ID, Attempt: scan.Attempt}

@@ -250,7 +250,7 @@ func lostClose(t *testing.T, f *fixture) {
 					t.Fatalf("fault %d at call %d: %v", fault, call, err)
 				}
 			}
-			for _, p := range topology(t, l).Partitions { // whoever comes next
+			for _, p := range topology(t, l).Partitions { // the next process
 				f.await(t, time.Millisecond)
 				if _, err := holdPartition(t, l, p).Close(t.Context(), into(p.Range, keysOf("-")), nil); err != nil {
 					t.Fatal(err)
@@ -302,8 +302,8 @@ func recoveries(t *testing.T, f *fixture) {
 	}
 }
 
-// Who has read a partition without its lease moves its position, also if a reply is lost;
-// but not if the partition was taken, given back, refreshed or closed since it was read, nor
+// A process that has read a partition without its lease moves its position, also if a reply is
+// lost, but not if the partition was taken, given back, refreshed or closed since it was read, nor
 // if its holder has not given it back.
 func refreshed(t *testing.T, f *fixture) {
 	l := ledger.New(f, f.pipeline, ledger.Options{})

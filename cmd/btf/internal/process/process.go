@@ -34,7 +34,7 @@ type process struct {
 }
 
 // Died reports whether the process that a lease names is known to have ended: it was one
-// of this system, and its PID is nobody's, or another's. What is not certain is false.
+// of this system, and its PID is nobody's, or another's. If that is not certain, it is false.
 func Died(holder ledger.Holder) bool {
 	named, ok := holder.Process()
 	if !ok || named.System != pidSpace() {

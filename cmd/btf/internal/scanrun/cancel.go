@@ -10,8 +10,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// Cancel ends the scan of an id for good, whoever reads it. file and name are the pipeline file and
-// the scan's name, which need not be in it any more.
+// Cancel ends the scan of an id for good, even if another process reads it. file and name are
+// the pipeline file and the scan's name, which need not be in it any more.
 func Cancel(ctx context.Context, c Console, file, name, id string) (err error) {
 	var open closers
 	defer func() { err = errors.Join(err, open.close()) }()

@@ -181,7 +181,8 @@ func TestOfTwoRunsDecidedFromTheSameOneBegins(t *testing.T) {
 	}
 }
 
-// What a later version keeps may not be what this one reads: a wrong output would be worse than none.
+// This version may not be able to read the settings of a later one. A wrong output would be
+// worse than none.
 func TestASettingThatCannotBeReadIsNotGuessed(t *testing.T) {
 	s := newRecorded(t, settings{})
 	if _, err := s.ledger.BeginRun(t.Context(), "ids-1", "ids", nil, ledger.Run{Settings: []byte(`{"to": 7}`)}, nil, nil); err != nil {

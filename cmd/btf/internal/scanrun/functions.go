@@ -29,8 +29,8 @@ func (j *job) functions(ctx context.Context, services *assemble.Services, open *
 				q.stop() // no other attempt can write either
 			}
 		}},
-		// That there are more workers than tablets is no news here, and what a policy has
-		// dropped the queue is told.
+		// It would not help a reader to hear of more workers than tablets, and the queue
+		// reports what a policy has dropped.
 		Logger: j.logger(slog.LevelError),
 	}
 	if j.output.lines != nil {
@@ -50,8 +50,8 @@ func (j *job) functions(ctx context.Context, services *assemble.Services, open *
 	return q, nil
 }
 
-// only returns the pipeline with one of its scans: what the others need is nothing to
-// this command.
+// only returns the pipeline with one of its scans, so that the command does not need the
+// sinks and topics of the others.
 func only(p *pipeline.Pipeline, name string) *pipeline.Pipeline {
 	one := *p
 	one.Scans = slices.DeleteFunc(slices.Clone(p.Scans), func(s *pipeline.Scan) bool { return s.Name != name })

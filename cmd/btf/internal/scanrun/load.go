@@ -18,7 +18,7 @@ import (
 var (
 	// ErrWorkers says that the number of workers is too small.
 	ErrWorkers = errors.New("--workers must be at least 1")
-	errIDs     = errors.New("--ids is for --to: what a sink of the file gets carries its id already")
+	errIDs     = errors.New("--ids is for --to: records for a sink of the file carry their ids already")
 )
 
 // check finds flags that contradict each other.

@@ -87,7 +87,7 @@ func (q *queue) ask(ctx context.Context, id string, r task.ScanRequest) error {
 }
 
 // run delivers tasks with n workers until the scan is finished or the command stops,
-// and calls tick several times a second. The error is what has ended it, if something.
+// and calls tick several times a second. The error is the reason if something else ended it.
 func (q *queue) run(n int, tick func(context.Context)) (*task.ScanDone, error) {
 	defer q.stop()
 	var workers sync.WaitGroup

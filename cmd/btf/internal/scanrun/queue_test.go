@@ -25,13 +25,13 @@ func TestKindsOfFailuresAreAddedUpOverSplitsAndBounded(t *testing.T) {
 	var out bytes.Buffer
 	q.tellFailures(&out)
 	told := out.String()
-	if strings.Count(told, "\n") != mostFailures+1 || !strings.HasPrefix(told, `36 times: record cannot be delivered: kind 11\x1b`) || !strings.HasSuffix(told, "and 2 kinds of failures more\n") {
+	if strings.Count(told, "\n") != mostFailures+1 || !strings.HasPrefix(told, `36 times: record cannot be delivered: kind 11\x1b`) || !strings.HasSuffix(told, "and 2 more kinds of failures\n") {
 		t.Errorf("told\n%s", told)
 	}
 }
 
-// Of a scan with a limit each split follows the one before: who dies between two takes
-// the next one's task along.
+// If a scan has a limit, each split follows the one before. A process that dies between two
+// splits takes the task of the next one along.
 func TestWhatAProcessThatDiedHasLeftIsReadByTheOneThatWaits(t *testing.T) {
 	watching(t, nil, func(w *watched) {
 		if w.pass(2 * time.Second); w.queue.idle() {

@@ -45,7 +45,7 @@ func (j *job) outcome(ctx context.Context, done *task.ScanDone, err error) error
 // parting is how long the ledger may take when the command ends.
 const parting = 5 * time.Second
 
-// tellDone sums up a scan that is done, and says what of it others have delivered.
+// tellDone sums up a scan that is done, and says how much of it other processes delivered.
 func (j *job) tellDone(done *task.ScanDone, q *queue, took time.Duration) {
 	fmt.Fprintf(j.Stderr, "%s, %s, %d dropped, in %.1f s (%.0f rows/s)\n", terminal.Plural(int(done.Rows), "row"), Records(done.Records),
 		done.Dropped, took.Seconds(), float64(q.rows.Load())/took.Seconds())
@@ -54,7 +54,7 @@ func (j *job) tellDone(done *task.ScanDone, q *queue, took time.Duration) {
 	}
 	here := j.expected + q.records.Load()
 	if j.output.lines != nil && here < done.Records-j.before {
-		fmt.Fprintf(j.Stderr, "%d of its %s went to %s, the others where another process sends them\n", here, Records(done.Records), terminal.Escape(describeOutput(j.to)))
+		fmt.Fprintf(j.Stderr, "%d of its %s went to %s, the others to the output of another process\n", here, Records(done.Records), terminal.Escape(describeOutput(j.to)))
 	}
 }
 

@@ -46,7 +46,8 @@ func (r *results) finish(done *task.ScanDone) {
 	r.stop()
 }
 
-// ended returns the end of the scan, if it has one, and what has ended the command, if something.
+// ended returns the end of the scan and the error that has ended the command; each is nil if
+// there is none.
 func (r *results) ended() (*task.ScanDone, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +128,7 @@ func (r *results) tellFailures(out io.Writer) {
 	slices.SortStableFunc(r.failures, func(a, b scanworker.Failure) int { return cmp.Compare(b.Count, a.Count) })
 	for i, f := range r.failures {
 		if i == mostFailures {
-			fmt.Fprintf(out, "and %s of failures more\n", terminal.Plural(len(r.failures)-i, "kind"))
+			fmt.Fprintf(out, "and %s of failures\n", terminal.Plural(len(r.failures)-i, "more kind"))
 			return
 		}
 		fmt.Fprintf(out, "%d times: %s: %s\n", f.Count, f.What, terminal.Escape(f.Error))

@@ -27,7 +27,7 @@ type known struct {
 	settings *settings       // how it was run before; nil: deployed functions have begun it
 	splits   int             // that are kept
 	records  int64           // that are committed
-	live     []*ledger.Split // that others hold, who are not known to have died
+	live     []*ledger.Split // those held by other processes that are not known to have died
 	runner   ledger.Holder   // another process that runs the scan, and is known to; empty: none
 }
 
@@ -119,8 +119,8 @@ func optionsOf(scan *ledger.Scan) task.Options {
 	return request.Options
 }
 
-// chooseOutput decides where the records go on to, and whether that is where the others
-// are. What no flag says stays as it was.
+// chooseOutput decides on the output of the rest of the records, and whether it is that of
+// the others. Without a flag a setting stays as it was.
 func chooseOutput(k *known, r Request) (*decision, error) {
 	d := &decision{id: k.ID, seen: k, to: r.To, ids: r.IDs, overwrite: r.Overwrite, workers: r.Workers}
 	run := k.settings
@@ -226,8 +226,8 @@ func (d *decision) compareDefinition(def *pipeline.Scan, accept bool) error {
 // errFinished: there is nothing left to resume.
 var errFinished = errors.New("the scan is done already")
 
-// checkDone decides on a scan that is done: all is well where its records are where they
-// are asked for.
+// checkDone decides on a scan that is done: nothing is left to do if its records are in the
+// output that is asked for.
 func checkDone(k *known, to string) error {
 	elsewhere := false
 	if k.settings != nil {

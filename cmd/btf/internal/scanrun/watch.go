@@ -135,7 +135,7 @@ func (w *watch) settle(ctx context.Context) {
 	}
 }
 
-// problem says what the scan waits for where no worker has met an error.
+// problem says what the scan waits for if no worker has met an error.
 func (w *watch) problem(ctx context.Context, now *share, keptOff bool) terminal.Problem {
 	if keptOff {
 		held, err := w.free(ctx, now.held)

@@ -45,7 +45,7 @@ func OpenLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline, goo
 	})
 }
 
-// ReadLedger opens the ledger to look at it. Where there is none the error is
+// ReadLedger opens the ledger to look at it. If there is none the error is
 // fs.ErrNotExist, and there is none afterwards.
 func ReadLedger(ctx context.Context, env assemble.Env, p *pipeline.Pipeline, google ...option.ClientOption) (*ledger.Ledger, func() error, error) {
 	return withLedger(ctx, env, p, google, func(path string) (ledger.Store, error) { return file.OpenToRead(ctx, path) })

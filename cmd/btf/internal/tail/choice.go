@@ -14,7 +14,7 @@ import (
 // Choose returns the change stream to be followed: the one of that name or, if there is
 // none, all changes of the table of that name. Without a name it is the only change stream,
 // or the only table of a file without change streams. The result is as the file says but
-// for its sink and for what shapes records for it: whole changes are shown.
+// for its sink and the expressions that shape records for it: whole changes are shown.
 func Choose(p *pipeline.Pipeline, name string) (*pipeline.Change, error) {
 	for _, c := range p.Changes {
 		if c.Name == name || name == "" && len(p.Changes) == 1 {

@@ -71,7 +71,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return t.run(ctx)
 }
 
-// tailer is one run. All of it but what readers send belongs to one goroutine.
+// tailer is one run. All of it belongs to one goroutine, to which readers send events.
 type tailer struct {
 	Config
 	keys    rowrange.Range // that are shown
@@ -241,7 +241,7 @@ func (t *tailer) giveUp(p *place, err error) error {
 	return &GaveUpError{Keys: p.Range, From: t.places.lowest(), Err: withHint(err)}
 }
 
-// withHint says what to check where the service refuses the request as a whole.
+// withHint says what to check if the service refuses the request as a whole.
 func withHint(err error) error {
 	if retry.Classify(err).Code == codes.FailedPrecondition {
 		return fmt.Errorf("%w; the table needs a change stream, and the application profile one cluster to route to", err)

@@ -266,8 +266,8 @@ func TestATailWithAnEndEnds(t *testing.T) {
 	})
 }
 
-// An outage is waited out and told once a while; what does not pass ends the tail, and its
-// error says from when on changes are missing.
+// An outage is waited out and told once a while. An error that does not pass ends the tail,
+// whose own error says from when on changes are missing.
 //
 // covers: CS-29
 // stream-case: 32, 34

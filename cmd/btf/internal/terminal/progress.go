@@ -99,7 +99,7 @@ func Bar(share float64) string {
 // UnknownTotal is the total of a Counter if nobody knows it.
 const UnknownTotal = -1
 
-// Counter is Progress towards a total. Where there is no terminal a line comes at most every two
+// Counter is Progress towards a total. Without a terminal a line comes at most every two
 // seconds.
 type Counter struct {
 	progress *Progress

@@ -61,7 +61,7 @@ func fileOf(out io.Writer) *os.File {
 	return nil
 }
 
-// DataTo returns a writer of JSON to out: as it is or, where out is a terminal, with every
+// DataTo returns a writer of JSON to out: as it is or, if out is a terminal, with every
 // character escaped that a terminal may obey.
 func DataTo(out io.Writer) io.Writer {
 	if fileOf(out) == nil {
