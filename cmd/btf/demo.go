@@ -50,7 +50,7 @@ func demoCommand() *cobra.Command {
 			"Then reads every row back and compares. Then scans the table: scan-planner cuts it into splits,\n" +
 			"three instances of scan-worker read these in parallel and publish a record for each row, and\n" +
 			"what arrives is compared too. All the while the function changes reads the table's change stream:\n" +
-			"a tablet is split and merged again, and the reader is ended without a word and replaced. Exits 0\n" +
+			"a tablet is split and merged again, and the reader is killed and replaced. Exits 0\n" +
 			"only if every row is there with the right cells, every record of the scan once with the right\n" +
 			"values, and one change of each row with the right cells, which may come again under its id.",
 		Args: cobra.NoArgs,

@@ -102,7 +102,6 @@ type Reports struct {
 	ScanPlanner func(context.Context, scanplanner.Summary)
 	ScanWorker  func(context.Context, scanworker.Summary)
 	Changes     func(context.Context, changes.Visit)
-	Ticks       func(context.Context, changes.Reconciliation)
 }
 
 // Function is a function with what it holds open. It must be closed once it serves no more.

@@ -53,7 +53,7 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 	if out.Report, err = report(cfg, "changes", changes.Log, changes.NewMetrics, cfg.Reports.Changes); err != nil {
 		return nil, err
 	}
-	if out.Ticked, err = report(cfg, "changes", changes.LogTick, changes.NewTickMetrics, cfg.Reports.Ticks); err != nil {
+	if out.Ticked, err = report(cfg, "changes", changes.LogTick, changes.NewTickMetrics, nil); err != nil {
 		return nil, err
 	}
 	return changes.New(out)
