@@ -35,12 +35,12 @@ func (a *tableAdmin) CreateTable(_ context.Context, req *adminpb.CreateTableRequ
 	if err != nil {
 		return nil, err
 	}
-	return t.proto(adminpb.Table_SCHEMA_VIEW), a.e.durable(a.e.appended())
+	return a.e.describe(t, adminpb.Table_SCHEMA_VIEW), a.e.durable(a.e.appended())
 }
 
 func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) {
-	if !resourceID.MatchString(req.GetTableId()) || len(req.GetTableId()) > e.limits.TableIDBytes {
-		return nil, status.Errorf(codes.InvalidArgument, "Error in field 'table_id' : %q must match [_a-zA-Z0-9][-_.a-zA-Z0-9]* and have at most %d characters", req.GetTableId(), e.limits.TableIDBytes)
+	if err := e.checkTableID(req.GetTableId()); err != nil {
+		return nil, err
 	}
 	if name := req.GetTable().GetName(); name != "" {
 		return nil, status.Error(codes.InvalidArgument, "Error in field 'table.name' : must be empty: parent and table_id name the table")
@@ -49,7 +49,7 @@ func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) 
 	if err != nil {
 		return nil, err
 	}
-	info, err := newTableInfo(req.GetTable(), schema.Unit)
+	info, err := newTableInfo(req.GetTable(), schema)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +60,9 @@ func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) 
 	name := req.Parent + "/tables/" + req.TableId
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if _, err := e.instance(req.Parent); err != nil {
+		return nil, err
+	}
 	if e.tables[name] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "Table already exists: %s", name)
 	}
@@ -73,6 +76,13 @@ func (e *Emulator) createTable(req *adminpb.CreateTableRequest) (*table, error) 
 	e.tables[name] = t
 	e.journalTable(t)
 	return t, nil
+}
+
+func (e *Emulator) checkTableID(id string) error {
+	if !resourceID.MatchString(id) || len(id) > e.limits.TableIDBytes {
+		return status.Errorf(codes.InvalidArgument, "Error in field 'table_id' : %q must match [_a-zA-Z0-9][-_.a-zA-Z0-9]* and have at most %d characters", id, e.limits.TableIDBytes)
+	}
+	return nil
 }
 
 func (e *Emulator) newSchema(p *adminpb.Table) (*store.Schema, error) {
@@ -109,17 +119,33 @@ func (e *Emulator) addFamily(s *store.Schema, name string, p *adminpb.ColumnFami
 }
 
 // newTableInfo is what a table keeps of its admin form beside the families.
-func newTableInfo(p *adminpb.Table, unit int64) (*adminpb.Table, error) {
+func newTableInfo(p *adminpb.Table, schema *store.Schema) (*adminpb.Table, error) {
 	info := &adminpb.Table{
-		Granularity:        adminpb.Table_MILLIS,
-		ChangeStreamConfig: p.GetChangeStreamConfig(),
-		DeletionProtection: p.GetDeletionProtection(),
-		RowKeySchema:       p.GetRowKeySchema(),
+		Granularity:         adminpb.Table_MILLIS,
+		ChangeStreamConfig:  p.GetChangeStreamConfig(),
+		DeletionProtection:  p.GetDeletionProtection(),
+		RowKeySchema:        p.GetRowKeySchema(),
+		TieredStorageConfig: p.GetTieredStorageConfig(),
 	}
-	if unit == 1 {
+	if schema.Unit == 1 {
 		info.Granularity = adminpb.Table_MICROS
 	}
-	return info, checkRetention(info)
+	setBackupPolicy(info, proto.Clone(p.GetAutomatedBackupPolicy()).(*adminpb.Table_AutomatedBackupPolicy))
+	return info, checkTableInfo(info, schema)
+}
+
+// checkTableInfo checks what a client may set of a table beside the families.
+func checkTableInfo(info *adminpb.Table, schema *store.Schema) error {
+	if err := checkRetention(info); err != nil {
+		return err
+	}
+	if err := checkBackupPolicy(info.GetAutomatedBackupPolicy()); err != nil {
+		return err
+	}
+	if err := checkTieredStorage(info.TieredStorageConfig); err != nil {
+		return err
+	}
+	return checkRowKeySchema(info.RowKeySchema, schema)
 }
 
 // checkRetention checks a change stream's retention, 1 to 7 days, and
@@ -153,19 +179,29 @@ func (e *Emulator) initialSplits(splits []*adminpb.CreateTableRequest_Split) ([]
 	return slices.Compact(keys), nil
 }
 
-// proto is the table's admin form in a view.
-func (t *table) proto(view adminpb.Table_View) *adminpb.Table {
+// describe is a table's admin form in a view.
+func (e *Emulator) describe(t *table, view adminpb.Table_View) *adminpb.Table {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.describeLocked(t, view)
+}
+
+// describeLocked is like describe. The caller holds e.mu.
+func (e *Emulator) describeLocked(t *table, view adminpb.Table_View) *adminpb.Table {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	instance := instanceOf(t.name)
 	switch view {
 	case adminpb.Table_NAME_ONLY:
 		return &adminpb.Table{Name: t.name}
-	case adminpb.Table_REPLICATION_VIEW, adminpb.Table_ENCRYPTION_VIEW:
-		return &adminpb.Table{Name: t.name, ClusterStates: clusterStates()}
+	case adminpb.Table_REPLICATION_VIEW:
+		return &adminpb.Table{Name: t.name, ClusterStates: e.clusterStates(instance, false)}
+	case adminpb.Table_ENCRYPTION_VIEW:
+		return &adminpb.Table{Name: t.name, ClusterStates: e.clusterStates(instance, true)}
 	}
 	p := t.schemaProto()
 	if view == adminpb.Table_FULL {
-		p.ClusterStates = clusterStates()
+		p.ClusterStates = e.clusterStates(instance, false)
 	}
 	return p
 }
@@ -180,20 +216,9 @@ func (t *table) schemaProto() *adminpb.Table {
 	return p
 }
 
-func clusterStates() map[string]*adminpb.Table_ClusterState {
-	return map[string]*adminpb.Table_ClusterState{Cluster: {ReplicationState: adminpb.Table_ClusterState_READY}}
-}
-
 // ListTables lists an instance's tables in order of name.
 func (a *tableAdmin) ListTables(_ context.Context, req *adminpb.ListTablesRequest) (*adminpb.ListTablesResponse, error) {
 	if err := checkName(instanceName, "parent", req.GetParent()); err != nil {
-		return nil, err
-	}
-	if req.PageSize < 0 {
-		return nil, status.Error(codes.InvalidArgument, "Error in field 'page_size' : must be >= 0")
-	}
-	after, err := tableOfPageToken(req.Parent, req.PageToken)
-	if err != nil {
 		return nil, err
 	}
 	view := req.View
@@ -202,16 +227,19 @@ func (a *tableAdmin) ListTables(_ context.Context, req *adminpb.ListTablesReques
 	}
 	a.e.mu.RLock()
 	defer a.e.mu.RUnlock()
-	res := &adminpb.ListTablesResponse{}
-	for _, name := range slices.Sorted(maps.Keys(a.e.tables)) {
-		if !strings.HasPrefix(name, req.Parent+"/tables/") || name <= after {
-			continue
-		}
-		if n := len(res.Tables); req.PageSize > 0 && n == int(req.PageSize) {
-			res.NextPageToken = pageToken(res.Tables[n-1].Name)
-			break
-		}
-		res.Tables = append(res.Tables, a.e.tables[name].proto(view))
+	if _, err := a.e.instance(req.Parent); err != nil {
+		return nil, err
+	}
+	prefix := req.Parent + "/tables/"
+	names := slices.Sorted(maps.Keys(a.e.tables))
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	names, next, err := page(names, prefix, req.PageSize, req.PageToken)
+	if err != nil {
+		return nil, err
+	}
+	res := &adminpb.ListTablesResponse{NextPageToken: next}
+	for _, name := range names {
+		res.Tables = append(res.Tables, a.e.describeLocked(a.e.tables[name], view))
 	}
 	return res, nil
 }
@@ -225,7 +253,7 @@ func (a *tableAdmin) GetTable(_ context.Context, req *adminpb.GetTableRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return t.proto(req.View), nil
+	return a.e.describe(t, req.View), nil
 }
 
 // DeleteTable deletes a table that is not protected.
@@ -246,16 +274,39 @@ func (e *Emulator) deleteTable(name string) error {
 	if t == nil {
 		return tableNotFound(name)
 	}
+	if err := e.deletable(t); err != nil {
+		return err
+	}
+	e.dropTable(t)
+	e.journalDelete(t)
+	return nil
+}
+
+// deletable reports what protects a table against deletion: itself, or a view
+// of it (table.proto, AuthorizedView.deletion_protection).
+func (e *Emulator) deletable(t *table) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.info.DeletionProtection {
-		return protected(name)
+		return protected(t.name)
 	}
+	for _, v := range t.views {
+		if v.info.DeletionProtection {
+			return protectedView(v.info.Name)
+		}
+	}
+	return nil
+}
+
+// dropTable forgets a table and what belongs to it. The caller holds e.mu for
+// writing.
+func (e *Emulator) dropTable(t *table) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.dropped = true
 	t.wakeReaders()
-	delete(e.tables, name)
-	e.journalDelete(t)
-	return nil
+	delete(e.tables, t.name)
+	e.dropPolicies(t.name)
 }
 
 func protected(table string) error {
@@ -276,42 +327,51 @@ func (a *tableAdmin) UpdateTable(_ context.Context, req *adminpb.UpdateTableRequ
 	if err != nil {
 		return nil, err
 	}
-	return doneOperation(t.proto(adminpb.Table_SCHEMA_VIEW), &adminpb.UpdateTableMetadata{
+	return a.e.done(name, a.e.describe(t, adminpb.Table_SCHEMA_VIEW), &adminpb.UpdateTableMetadata{
 		Name: name, StartTime: began, EndTime: timestamppb.New(a.e.clock.now()),
 	})
 }
 
 func (s *session) updateTable(req *adminpb.UpdateTableRequest) error {
 	paths := req.GetUpdateMask().GetPaths()
-	if len(paths) == 0 {
-		return status.Error(codes.InvalidArgument, "Error in field 'update_mask' : must name what to update")
+	if err := checkMask(paths); err != nil {
+		return err
 	}
 	info := proto.Clone(s.t.info).(*adminpb.Table)
 	for _, path := range paths {
-		switch path {
-		case "change_stream_config":
-			info.ChangeStreamConfig = req.Table.ChangeStreamConfig
-		case "change_stream_config.retention_period":
-			info.ChangeStreamConfig = &adminpb.ChangeStreamConfig{RetentionPeriod: req.Table.GetChangeStreamConfig().GetRetentionPeriod()}
-		case "deletion_protection":
-			info.DeletionProtection = req.Table.DeletionProtection
-		case "row_key_schema":
-			if info.RowKeySchema != nil && req.Table.RowKeySchema == nil && !req.IgnoreWarnings {
-				return status.Error(codes.InvalidArgument, "Removing the row_key_schema needs ignore_warnings")
-			}
-			info.RowKeySchema = req.Table.RowKeySchema
-		case "column_families":
-			return status.Error(codes.Unimplemented, "UpdateTable does not change column families: use ModifyColumnFamilies")
-		default:
-			return status.Errorf(codes.InvalidArgument, "Error in field 'update_mask' : the path %q cannot be updated", path)
+		if err := updateTableInfo(info, req, path); err != nil {
+			return err
 		}
 	}
-	if err := checkRetention(info); err != nil {
+	if err := checkTableInfo(info, s.t.schema); err != nil {
 		return err
 	}
 	s.t.info = info
 	s.t.retain(retentionOf(info), s.now)
 	s.e.journalSchema(s.t, nil)
+	return nil
+}
+
+func updateTableInfo(info *adminpb.Table, req *adminpb.UpdateTableRequest, path string) error {
+	switch path {
+	case "change_stream_config":
+		info.ChangeStreamConfig = req.Table.ChangeStreamConfig
+	case "change_stream_config.retention_period":
+		info.ChangeStreamConfig = &adminpb.ChangeStreamConfig{RetentionPeriod: req.Table.GetChangeStreamConfig().GetRetentionPeriod()}
+	case "deletion_protection":
+		info.DeletionProtection = req.Table.DeletionProtection
+	case "row_key_schema":
+		return updateRowKeySchema(info, req)
+	case "tiered_storage_config", "tiered_storage_config.infrequent_access":
+		info.TieredStorageConfig = req.Table.TieredStorageConfig
+	case "column_families":
+		return status.Error(codes.Unimplemented, "UpdateTable does not change column families: use ModifyColumnFamilies")
+	default:
+		if field, ok := strings.CutPrefix(path, "automated_backup_policy"); ok {
+			return updateBackupPolicy(info, req.Table.GetAutomatedBackupPolicy(), strings.TrimPrefix(field, "."))
+		}
+		return unknownPath(path)
+	}
 	return nil
 }
 
@@ -327,7 +387,7 @@ func (a *tableAdmin) ModifyColumnFamilies(_ context.Context, req *adminpb.Modify
 	if err != nil {
 		return nil, err
 	}
-	return t.proto(adminpb.Table_SCHEMA_VIEW), nil
+	return a.e.describe(t, adminpb.Table_SCHEMA_VIEW), nil
 }
 
 func (s *session) modifyFamilies(req *adminpb.ModifyColumnFamiliesRequest) error {
@@ -345,6 +405,9 @@ func (s *session) modifyFamilies(req *adminpb.ModifyColumnFamiliesRequest) error
 			drops = append(drops, m.Id)
 		}
 		schema = next
+	}
+	if err := checkRowKeySchema(s.t.info.RowKeySchema, schema); err != nil {
+		return err
 	}
 	s.t.schema = schema
 	s.e.journalSchema(s.t, drops)
@@ -382,7 +445,8 @@ func (s *session) modifyFamily(schema *store.Schema, m *adminpb.ModifyColumnFami
 }
 
 // updatedFamily is a family's new admin form. Without a mask only the GC rule
-// is updated; an aggregate type cannot be set or changed after creation.
+// is updated; an aggregate type cannot be set or changed after creation
+// (table.proto, ColumnFamily.value_type).
 func updatedFamily(old *store.Family, update *adminpb.ColumnFamily, paths []string) (*adminpb.ColumnFamily, error) {
 	p := old.Proto()
 	if len(paths) == 0 {
@@ -393,16 +457,17 @@ func updatedFamily(old *store.Family, update *adminpb.ColumnFamily, paths []stri
 		case "gc_rule":
 			p.GcRule = update.GetGcRule()
 		case "value_type":
-			fresh, err := store.NewFamily(old.Name, update)
-			if err != nil {
-				return nil, status.Error(codes.InvalidArgument, err.Error())
-			}
-			if !proto.Equal(fresh.ValueType, old.ValueType) {
-				return nil, status.Error(codes.InvalidArgument, "Immutable fields 'value_type.aggregate_type' cannot be updated")
-			}
+			p.ValueType = update.GetValueType()
 		default:
-			return nil, status.Errorf(codes.InvalidArgument, "Error in field 'update_mask' : unknown path %q", path)
+			return nil, unknownPath(path)
 		}
+	}
+	fresh, err := store.NewFamily(old.Name, p)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if (old.Aggregate != nil || fresh.Aggregate != nil) && !proto.Equal(fresh.ValueType, old.ValueType) {
+		return nil, status.Error(codes.InvalidArgument, "Immutable fields 'value_type.aggregate_type' cannot be updated")
 	}
 	return p, nil
 }

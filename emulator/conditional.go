@@ -16,14 +16,18 @@ import (
 // CheckAndMutateRow applies one of two lists of mutations, by whether a
 // filter lets any cell of the row through.
 func (d *dataService) CheckAndMutateRow(_ context.Context, req *bigtablepb.CheckAndMutateRowRequest) (*bigtablepb.CheckAndMutateRowResponse, error) {
-	cluster, err := d.e.transactional(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	subject, err := subjectOf(req.TableName, req.AuthorizedViewName)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := d.e.transactional(subject, req.AppProfileId)
 	if err != nil {
 		return nil, err
 	}
 	res := &bigtablepb.CheckAndMutateRowResponse{}
-	err = d.e.change(req.TableName, func(s *session) (err error) {
+	err = d.e.changeThrough(subject, func(s *session, v *view) (err error) {
 		s.cluster = cluster
-		res.PredicateMatched, err = s.checkAndMutate(req)
+		res.PredicateMatched, err = s.checkAndMutate(req, v)
 		return err
 	})
 	if err != nil {
@@ -32,21 +36,26 @@ func (d *dataService) CheckAndMutateRow(_ context.Context, req *bigtablepb.Check
 	return res, nil
 }
 
-func (s *session) checkAndMutate(req *bigtablepb.CheckAndMutateRowRequest) (matched bool, err error) {
+func (s *session) checkAndMutate(req *bigtablepb.CheckAndMutateRowRequest, v *view) (matched bool, err error) {
 	if err := s.e.checkKey(req.RowKey); err != nil {
 		return false, err
 	}
 	if len(req.TrueMutations)+len(req.FalseMutations) == 0 {
 		return false, status.Error(codes.InvalidArgument, "true_mutations and false_mutations are both empty: at least one mutation must be specified")
 	}
-	f, err := s.e.compileFilter(req.PredicateFilter, s.t.schema)
+	f, err := s.e.compileFilter(req.PredicateFilter, v.schema(s.t.schema))
 	if err != nil {
 		return false, err
 	}
 	if err := s.validateBranches(req); err != nil {
 		return false, err
 	}
-	matched = f.Matches(s.row(string(req.RowKey)))
+	for _, muts := range [][]*bigtablepb.Mutation{req.TrueMutations, req.FalseMutations} {
+		if err := v.permits(req.RowKey, muts); err != nil {
+			return false, err
+		}
+	}
+	matched = f.Matches(v.visible(s.row(string(req.RowKey))))
 	muts := req.FalseMutations
 	if matched {
 		muts = req.TrueMutations
@@ -81,14 +90,18 @@ func (s *session) validateBranches(req *bigtablepb.CheckAndMutateRowRequest) err
 // ReadModifyWriteRow appends to or increments the newest cells of columns and
 // answers with the new ones.
 func (d *dataService) ReadModifyWriteRow(_ context.Context, req *bigtablepb.ReadModifyWriteRowRequest) (*bigtablepb.ReadModifyWriteRowResponse, error) {
-	cluster, err := d.e.transactional(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	subject, err := subjectOf(req.TableName, req.AuthorizedViewName)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := d.e.transactional(subject, req.AppProfileId)
 	if err != nil {
 		return nil, err
 	}
 	res := &bigtablepb.ReadModifyWriteRowResponse{}
-	err = d.e.change(req.TableName, func(s *session) (err error) {
+	err = d.e.changeThrough(subject, func(s *session, v *view) (err error) {
 		s.cluster = cluster
-		res.Row, err = s.readModifyWrite(req)
+		res.Row, err = s.readModifyWrite(req, v)
 		return err
 	})
 	if err != nil {
@@ -97,8 +110,11 @@ func (d *dataService) ReadModifyWriteRow(_ context.Context, req *bigtablepb.Read
 	return res, nil
 }
 
-func (s *session) readModifyWrite(req *bigtablepb.ReadModifyWriteRowRequest) (*bigtablepb.Row, error) {
+func (s *session) readModifyWrite(req *bigtablepb.ReadModifyWriteRowRequest, v *view) (*bigtablepb.Row, error) {
 	if err := s.validateRules(req); err != nil {
+		return nil, err
+	}
+	if err := v.permitsRules(req.RowKey, req.Rules); err != nil {
 		return nil, err
 	}
 	sets, written, err := s.evaluate(store.CellsOf(s.row(string(req.RowKey))), req.Rules)

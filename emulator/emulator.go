@@ -5,8 +5,8 @@
 // state of a table, that a refused entry or request leaves nothing behind, and
 // that statuses are those of the service; docs/emulator.md lists, with
 // sources, where that differs from Google's emulator and what is not known of
-// the service. Projects and instances need not be created. It has no
-// authentication: never let anyone else reach it.
+// the service. Projects and instances need not be created, but can be. It has
+// no authentication: never let anyone else reach it.
 package emulator
 
 import (
@@ -22,6 +22,8 @@ import (
 
 	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
+	"cloud.google.com/go/iam/apiv1/iampb"
+	"cloud.google.com/go/longrunning/autogen/longrunningpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -49,10 +51,14 @@ type Emulator struct {
 
 	// mu is held for reading by whatever changes state, so that holding it
 	// for writing sees a state that no change is half-way through.
-	mu       sync.RWMutex
-	tables   map[string]*table
-	profiles map[string]map[string]*adminpb.AppProfile // by instance, by id
-	nextID   uint64                                    // of tables
+	mu         sync.RWMutex
+	tables     map[string]*table
+	instances  map[string]*instance                      // those that were created, changed or deleted
+	profiles   map[string]map[string]*adminpb.AppProfile // by instance, by id; replaced, never changed
+	policies   map[string]*iampb.Policy                  // by resource; replaced, never changed
+	backups    map[string]*backup                        // by name; replaced, never changed
+	nextID     uint64                                    // of tables
+	operations operations
 
 	journal *journal.Journal // nil without a DataDir
 	saving  atomic.Bool      // a snapshot is being written
@@ -83,12 +89,15 @@ func New(opts Options) (*Emulator, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	e := &Emulator{
-		opts:     opts,
-		limits:   opts.Limits.orDefaults(),
-		clock:    clock{source: opts.Clock},
-		log:      opts.Logger,
-		tables:   map[string]*table{},
-		profiles: map[string]map[string]*adminpb.AppProfile{},
+		opts:      opts,
+		limits:    opts.Limits.orDefaults(),
+		clock:     clock{source: opts.Clock},
+		log:       opts.Logger,
+		tables:    map[string]*table{},
+		instances: map[string]*instance{},
+		profiles:  map[string]map[string]*adminpb.AppProfile{},
+		policies:  map[string]*iampb.Policy{},
+		backups:   map[string]*backup{},
 	}
 	if opts.DataDir != "" {
 		if err := e.load(); err != nil {
@@ -131,6 +140,7 @@ func (e *Emulator) newServer() *grpc.Server {
 	bigtablepb.RegisterBigtableServer(s, &dataService{e: e})
 	adminpb.RegisterBigtableTableAdminServer(s, &tableAdmin{e: e})
 	adminpb.RegisterBigtableInstanceAdminServer(s, &instanceAdmin{e: e})
+	longrunningpb.RegisterOperationsServer(s, &e.operations)
 	return s
 }
 

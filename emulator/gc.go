@@ -8,10 +8,12 @@ import (
 )
 
 // CollectGarbage deletes what the families' GC rules say has expired by the
-// emulator's clock, and returns how many rows it changed. It runs only when
+// emulator's clock, forgets expired backups, and returns how many rows it
+// changed. It runs only when
 // called, and every Options.GCInterval; until then reads see expired cells,
 // as they may on the service.
 func (e *Emulator) CollectGarbage(ctx context.Context) (rows int, err error) {
+	e.expireBackups()
 	e.mu.RLock()
 	names := make([]string, 0, len(e.tables))
 	for name := range e.tables {

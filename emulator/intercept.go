@@ -7,8 +7,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// tableOf is the table that a request names, "" if none.
+// tableOf is the table that a request names, itself or by an authorized view
+// of it, "" if none.
 func tableOf(req any) string {
+	if view := viewOf(req); view != "" {
+		table, _ := parentOf(view)
+		return table
+	}
 	switch r := req.(type) {
 	case interface{ GetTableName() string }:
 		return r.GetTableName()
@@ -18,8 +23,14 @@ func tableOf(req any) string {
 	return ""
 }
 
-// unary lets faults hit unary calls.
+// unary refuses what the caller may not do and lets faults hit unary calls.
 func (e *Emulator) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := checkServed(info.FullMethod); err != nil {
+		return nil, err
+	}
+	if err := e.authorize(ctx, info.FullMethod, req); err != nil {
+		return nil, err
+	}
 	f := e.faults.match(path.Base(info.FullMethod), tableOf(req))
 	if f == nil {
 		return handler(ctx, req)
@@ -37,10 +48,13 @@ func (e *Emulator) unary(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return res, nil
 }
 
-// stream lets faults hit streaming calls.
+// stream does the same for streaming calls.
 func (e *Emulator) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := checkServed(info.FullMethod); err != nil {
+		return err
+	}
 	method := path.Base(info.FullMethod)
-	s := &faultyStream{ServerStream: ss, faults: &e.faults, method: method, swallow: method == "MutateRows"}
+	s := &faultyStream{ServerStream: ss, e: e, method: method, swallow: method == "MutateRows"}
 	err := handler(srv, s)
 	if err == nil && s.fault != nil {
 		if err = s.fault.after(); err == nil && s.fault.Cut && s.sent >= s.fault.CutAfter {
@@ -53,7 +67,7 @@ func (e *Emulator) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 // faultyStream learns from the first message which fault hits the call.
 type faultyStream struct {
 	grpc.ServerStream
-	faults  *faults
+	e       *Emulator
 	method  string
 	swallow bool // a status after the call takes its messages' place
 	ctx     context.Context
@@ -69,12 +83,16 @@ func (s *faultyStream) Context() context.Context {
 	return s.ServerStream.Context()
 }
 
-// RecvMsg receives the request and runs what a fault does ahead of the call.
+// RecvMsg receives the request, refuses it if the caller may not make it, and
+// runs what a fault does ahead of the call.
 func (s *faultyStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil || s.fault != nil {
 		return err
 	}
-	if s.fault = s.faults.match(s.method, tableOf(m)); s.fault == nil {
+	if err := s.e.authorize(s.ServerStream.Context(), s.method, m); err != nil {
+		return err
+	}
+	if s.fault = s.e.faults.match(s.method, tableOf(m)); s.fault == nil {
 		return nil
 	}
 	s.ctx = context.WithValue(s.ServerStream.Context(), faultKey{}, s.fault)

@@ -15,6 +15,9 @@ var (
 
 	projectName = regexp.MustCompile(`^projects/[^/]+$`)
 	clusterName = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/clusters/[^/]+$`)
+	backupName  = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/clusters/[^/]+/backups/[^/]+$`)
+	viewName    = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/tables/[^/]+/authorizedViews/[^/]+$`)
+	bundleName  = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/tables/[^/]+/schemaBundles/[^/]+$`)
 
 	// resourceID is the pattern that bigtable_table_admin.proto documents for the
 	// id of a table.

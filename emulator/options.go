@@ -36,6 +36,14 @@ type Options struct {
 	// DefaultTabletBytes, negative is never.
 	TabletBytes int64
 
+	// StrictInstances makes every request fail that names an instance that was
+	// not created. Without it there is an instance of every name.
+	StrictInstances bool
+
+	// EnforceIAM refuses what IAM policies do not allow to the principal of a
+	// call, which the header PrincipalHeader names.
+	EnforceIAM bool
+
 	// Limits are the service's limits where a field is zero.
 	Limits Limits
 

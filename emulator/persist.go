@@ -15,21 +15,33 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/emulator/internal/store"
 )
 
-// What a journal record is. The last three occur in snapshots only.
+// What a journal record is. Rows, retained changes, tokens and the format
+// occur in snapshots only.
 const (
-	recordChange   = iota + 1 // a change of a row or of tablets
-	recordTable               // a table, new or in a snapshot
-	recordDelete              // a table is deleted
-	recordSchema              // a table's schema is replaced
-	recordProfiles            // an instance's app profiles are replaced
-	recordRows                // rows as they are
-	recordLog                 // the position of a change that the log retains, then the change; it has been applied
-	recordTokens              // idempotency tokens in use
-	recordFormat              // first in a snapshot: the version of all this
+	recordChange     = iota + 1 // a change of a row or of tablets
+	recordTable                 // a table, new or in a snapshot
+	recordDelete                // a table is deleted
+	recordSchema                // a table's schema is replaced
+	recordProfiles              // an instance's app profiles are replaced
+	recordRows                  // rows as they are
+	recordLog                   // the position of a change that the log retains, then the change; it has been applied
+	recordTokens                // idempotency tokens in use
+	recordFormat                // first in a snapshot: the version of all this
+	recordInstance              // an instance and its clusters, or that it is deleted
+	recordPolicy                // the IAM policy of a resource
+	recordView                  // an authorized view, or that it is deleted
+	recordBundle                // a schema bundle, or that it is deleted
+	recordBackup                // a backup, and what its content is
+	recordRestore               // a table that has the rows of a backup
+	recordBackupRows            // rows of a backup, in snapshots only
 )
 
-// formatVersion is the version of the records.
-const formatVersion = 2
+// formatVersion is the version of the records, and oldestFormat the oldest
+// one that is still read.
+const (
+	formatVersion = 3
+	oldestFormat  = 2
+)
 
 // load opens the data directory and brings back its state.
 func (e *Emulator) load() error {
@@ -153,6 +165,18 @@ func putRow(b []byte, r *store.Row) []byte {
 	return b
 }
 
+// row reads what putRow wrote.
+func (f *fields) row(in *store.Interner) (key string, cells []store.Cell) {
+	key = f.string()
+	cells = make([]store.Cell, f.count())
+	for i := range cells {
+		c := &cells[i]
+		c.Family, c.Qualifier = f.string(), in.Intern(f.bytes())
+		c.Timestamp, c.Value = f.int(), slices.Clone(f.bytes())
+	}
+	return key, cells
+}
+
 // replay applies one record of the data directory. No one else is there yet,
 // so it takes no locks.
 func (e *Emulator) replay(record []byte) error {
@@ -160,16 +184,18 @@ func (e *Emulator) replay(record []byte) error {
 	var err error
 	switch record[0] {
 	case recordFormat:
-		if v := f.uint(); v != formatVersion {
-			err = fmt.Errorf("the data directory has format %d, this emulator reads %d", v, formatVersion)
+		if v := f.uint(); v < oldestFormat || v > formatVersion {
+			err = fmt.Errorf("the data directory has format %d, this emulator reads %d to %d", v, oldestFormat, formatVersion)
 		}
 		e.nextID = f.uint()
 	case recordChange, recordLog:
 		err = e.replayChange(f, record[0] == recordChange)
 	case recordTable:
-		err = e.replayTable(f)
+		_, err = e.replayTable(f)
 	case recordDelete:
-		delete(e.tables, f.string())
+		if t := e.tables[f.string()]; t != nil {
+			e.dropTable(t)
+		}
 	case recordSchema:
 		err = e.replaySchema(f)
 	case recordProfiles:
@@ -178,6 +204,20 @@ func (e *Emulator) replay(record []byte) error {
 		err = e.replayRows(f)
 	case recordTokens:
 		err = e.replayTokens(f)
+	case recordInstance:
+		e.replayInstance(f)
+	case recordPolicy:
+		e.replayPolicy(f)
+	case recordView:
+		err = e.replayView(f)
+	case recordBundle:
+		err = e.replayBundle(f)
+	case recordBackup:
+		err = e.replayBackup(f)
+	case recordRestore:
+		err = e.replayRestore(f)
+	case recordBackupRows:
+		err = e.replayBackupRows(f)
 	default:
 		err = fmt.Errorf("a journal record has the unknown kind %d", record[0])
 	}
@@ -265,7 +305,7 @@ func (f *fields) refs() []tabletRef {
 	return refs
 }
 
-func (e *Emulator) replayTable(f *fields) error {
+func (e *Emulator) replayTable(f *fields) (*table, error) {
 	t := &table{name: f.string(), id: f.uint(), rows: newRows()}
 	p := &adminpb.Table{}
 	f.proto(p)
@@ -278,12 +318,12 @@ func (e *Emulator) replayTable(f *fields) error {
 	l.generation, l.since, l.forgotten = f.uint(), f.int(), f.int()
 	l.tie, l.cluster = int32(f.uint()), f.string()
 	if f.err != nil {
-		return f.err
+		return nil, f.err
 	}
 	e.tables[t.name] = t
 	e.nextID = max(e.nextID, t.id)
 	l.retention = retentionOf(p) // the stream is not turned on anew
-	return t.setSchema(p, l.since)
+	return t, t.setSchema(p, l.since)
 }
 
 // setSchema takes a table's schema from its admin form. If that turns its
@@ -334,6 +374,7 @@ func (e *Emulator) replayProfiles(f *fields) {
 	for range f.count() {
 		p := &adminpb.AppProfile{}
 		f.proto(p)
+		p.Etag = "" // that format 2 had
 		_, id := splitProfile(p.Name)
 		profiles[id] = p
 	}
@@ -346,18 +387,14 @@ func (e *Emulator) replayRows(f *fields) error {
 		return err
 	}
 	for len(f.b) > 0 {
-		key := f.string()
-		cells := make([]store.Cell, f.count())
-		for i := range cells {
-			c := &cells[i]
-			c.Family, c.Qualifier = f.string(), s.t.interner.Intern(f.bytes())
-			c.Timestamp, c.Value = f.int(), slices.Clone(f.bytes())
-			if fam := s.t.schema.Families[c.Family]; fam != nil {
-				c.Family = fam.Name
-			}
-		}
+		key, cells := f.row(&s.t.interner)
 		if f.err != nil {
 			return f.err
+		}
+		for i := range cells {
+			if fam := s.t.schema.Families[cells[i].Family]; fam != nil {
+				cells[i].Family = fam.Name
+			}
 		}
 		s.put(key, nil, store.NewRow(key, cells))
 	}

@@ -51,6 +51,7 @@ func (e *Emulator) dump() string {
 			fmt.Fprintf(&b, "profile %s %v\n", instance, stable(e.profiles[instance][id]))
 		}
 	}
+	e.dumpAdmin(&b)
 	return b.String()
 }
 
@@ -111,6 +112,7 @@ func everything(t *testing.T, l *logged) {
 			RoutingPolicy: &adminpb.AppProfile_MultiClusterRoutingUseAny_{MultiClusterRoutingUseAny: &adminpb.AppProfile_MultiClusterRoutingUseAny{}}}}))
 	}
 	must(insts.DeleteAppProfile(ctx, &adminpb.DeleteAppProfileRequest{Name: "projects/p/instances/i/appProfiles/y"}))
+	administer(t, l)
 }
 
 func reopen(t *testing.T, opts Options) *Emulator {
@@ -201,10 +203,20 @@ func TestRecordsThatAreCutShortAreErrors(t *testing.T) {
 		records = append(records, putChange([]byte{recordChange}, tbl, c))
 	}
 	records = append(records, putTable([]byte{recordTable}, tbl), putProfiles([]byte{recordProfiles}, "i", l.profiles["projects/p/instances/i"]))
+	for name, i := range l.instances {
+		records = append(records, putInstance([]byte{recordInstance}, name, i))
+	}
+	for name, p := range l.policies {
+		records = append(records, putNamed([]byte{recordPolicy}, name, p))
+	}
+	for _, b := range l.backups {
+		records = append(records, putProto(putProto(putUint([]byte{recordBackup}, backupFollows), b.info), b.schema))
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		r := rapid.SampledFrom(records).Draw(rt, "record")
 		cut := rapid.IntRange(1, len(r)-1).Draw(rt, "cut")
-		fresh := &Emulator{tables: map[string]*table{testTable: newTable(testTable, 1, tbl.info, tbl.schema)}, profiles: map[string]map[string]*adminpb.AppProfile{}}
+		fresh := reopen(t, Options{})
+		fresh.tables[testTable] = newTable(testTable, 1, tbl.info, tbl.schema)
 		if err := fresh.replay(r[:cut]); err == nil {
 			rt.Fatalf("%q was taken", r[:cut])
 		}

@@ -2,8 +2,6 @@ package emulator
 
 import (
 	"context"
-	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -13,18 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // defaultProfile is the id of the profile that every instance has and that
-// requests without one use. It routes to one cluster and allows single-row
-// transactions, as that of a one-cluster instance does.
+// requests without one use.
 const defaultProfile = "default"
-
-// Cluster is the id of the cluster that serves, and the source of changes
-// unless an app profile routes them to another.
-const Cluster = "emulator-c1"
 
 // profile finds an app profile of an instance by id, "" for the default.
 func (e *Emulator) profile(instance, id string) (*adminpb.AppProfile, error) {
@@ -41,60 +33,100 @@ func (e *Emulator) profile(instance, id string) (*adminpb.AppProfile, error) {
 
 // instanceProfile is like profile, and nil if there is none. The caller holds e.mu.
 func (e *Emulator) instanceProfile(instance, id string) *adminpb.AppProfile {
-	profiles, known := e.profiles[instance]
-	if !known && id == defaultProfile {
-		return newDefaultProfile(instance)
-	}
-	return profiles[id]
+	return e.instanceProfiles(instance)[id]
 }
 
-// instanceProfiles are an instance's profiles, to be changed under e.mu.
-func (e *Emulator) instanceProfiles(instance string) map[string]*adminpb.AppProfile {
-	profiles := e.profiles[instance]
-	if profiles == nil {
-		profiles = map[string]*adminpb.AppProfile{defaultProfile: newDefaultProfile(instance)}
-		e.profiles[instance] = profiles
+// instanceProfiles are an instance's profiles by id; if none was ever set, the
+// default one. None has an etag, since the service sends none either. The
+// caller holds e.mu and does not change the map.
+func (e *Emulator) instanceProfiles(name string) map[string]*adminpb.AppProfile {
+	if profiles := e.profiles[name]; profiles != nil {
+		return profiles
 	}
-	return profiles
+	i, err := e.instance(name)
+	if err != nil {
+		return nil
+	}
+	return map[string]*adminpb.AppProfile{defaultProfile: newDefaultProfile(i)}
 }
 
-func newDefaultProfile(instance string) *adminpb.AppProfile {
-	return withEtag(&adminpb.AppProfile{
-		Name: instance + "/appProfiles/" + defaultProfile,
-		RoutingPolicy: &adminpb.AppProfile_SingleClusterRouting_{SingleClusterRouting: &adminpb.AppProfile_SingleClusterRouting{
-			ClusterId: Cluster, AllowTransactionalWrites: true,
-		}},
-	})
+// newDefaultProfile is the default profile of a new instance: it routes to its
+// cluster or, if it has several, to any of them.
+func newDefaultProfile(i *instance) *adminpb.AppProfile {
+	p := &adminpb.AppProfile{Name: i.info.Name + "/appProfiles/" + defaultProfile, Isolation: highPriority()}
+	id := Cluster
+	if len(i.clusters) == 1 {
+		id = slices.Collect(maps.Keys(i.clusters))[0]
+	}
+	if i.clusters[id] == nil {
+		p.RoutingPolicy = &adminpb.AppProfile_MultiClusterRoutingUseAny_{MultiClusterRoutingUseAny: &adminpb.AppProfile_MultiClusterRoutingUseAny{}}
+		return p
+	}
+	p.RoutingPolicy = &adminpb.AppProfile_SingleClusterRouting_{SingleClusterRouting: &adminpb.AppProfile_SingleClusterRouting{
+		ClusterId: id, AllowTransactionalWrites: true,
+	}}
+	return p
 }
 
-// profileFor checks a table's name and finds the profile of a request to it.
-func (e *Emulator) profileFor(table, profile, view string) (*adminpb.AppProfile, error) {
-	if view != "" {
-		return nil, status.Error(codes.Unimplemented, "authorized views are not served")
+// highPriority is the isolation of a profile that names none.
+func highPriority() *adminpb.AppProfile_StandardIsolation_ {
+	return &adminpb.AppProfile_StandardIsolation_{StandardIsolation: &adminpb.AppProfile_StandardIsolation{Priority: adminpb.AppProfile_PRIORITY_HIGH}}
+}
+
+// subject is what a data request is about: a table, or an authorized view of it.
+type subject struct {
+	table string
+	view  string // "": the whole table
+}
+
+// subjectOf reads the names of a request, which names either the table or the
+// view.
+func subjectOf(table, view string) (subject, error) {
+	if view == "" {
+		return subject{table: table}, checkName(tableName, "table_name", table)
 	}
-	if err := checkName(tableName, "table_name", table); err != nil {
-		return nil, err
+	if err := checkName(viewName, "authorized_view_name", view); err != nil {
+		return subject{}, err
 	}
-	return e.profile(instanceOf(table), profile)
+	parent, _ := parentOf(view)
+	if table != "" && table != parent {
+		return subject{}, status.Error(codes.InvalidArgument, "table_name and authorized_view_name name different tables")
+	}
+	return subject{parent, view}, nil
+}
+
+// find finds the table and the view, which is nil for the whole table.
+func (s subject) find(e *Emulator) (*table, *view, error) {
+	t, err := e.table(s.table)
+	if err != nil || s.view == "" {
+		return t, nil, err
+	}
+	v, err := t.authorizedView(s.view)
+	return t, v, err
+}
+
+// profileFor finds the app profile of a request.
+func (e *Emulator) profileFor(s subject, profile string) (*adminpb.AppProfile, error) {
+	return e.profile(instanceOf(s.table), profile)
 }
 
 // transactional finds the cluster that a conditional or read-modify-write
 // request is routed to, if it may write. The service's text for a profile that does not allow
 // them is from googleapis/google-cloud-python#10021.
-func (e *Emulator) transactional(table, profile, view string) (cluster string, err error) {
-	p, err := e.profileFor(table, profile, view)
+func (e *Emulator) transactional(s subject, profile string) (cluster string, err error) {
+	p, err := e.profileFor(s, profile)
 	if err != nil {
 		return "", err
 	}
 	if p.GetDataBoostIsolationReadOnly() == nil && !p.GetSingleClusterRouting().GetAllowTransactionalWrites() {
 		return "", status.Error(codes.FailedPrecondition, "Single-row transactions are not allowed by this app profile")
 	}
-	_, cluster, err = e.writable(table, profile, view)
+	_, _, cluster, err = e.writable(s, profile)
 	return cluster, err
 }
 
-// instanceAdmin is google.bigtable.admin.v2.BigtableInstanceAdmin, of which app
-// profiles are served, and reads of instances and clusters. What it does not define answers UNIMPLEMENTED.
+// instanceAdmin is google.bigtable.admin.v2.BigtableInstanceAdmin. What it
+// does not define answers UNIMPLEMENTED.
 type instanceAdmin struct {
 	adminpb.UnimplementedBigtableInstanceAdminServer
 	e *Emulator
@@ -112,12 +144,15 @@ func (a *instanceAdmin) CreateAppProfile(_ context.Context, req *adminpb.CreateA
 	if err != nil {
 		return nil, err
 	}
-	p.Name = req.Parent + "/appProfiles/" + req.AppProfileId
+	p.Name, p.Etag = req.Parent+"/appProfiles/"+req.AppProfileId, ""
 	err = a.e.changeProfiles(req.Parent, func(profiles map[string]*adminpb.AppProfile) error {
 		if profiles[req.AppProfileId] != nil {
 			return status.Errorf(codes.AlreadyExists, "App profile already exists: %s", p.Name)
 		}
-		profiles[req.AppProfileId] = withEtag(p)
+		if err := a.e.checkRouting(req.Parent, p); err != nil {
+			return err
+		}
+		profiles[req.AppProfileId] = p
 		return nil
 	})
 	return p, err
@@ -128,10 +163,14 @@ func (e *Emulator) changeProfiles(instance string, f func(profiles map[string]*a
 	locked := func() error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		profiles := e.instanceProfiles(instance)
+		if _, err := e.instance(instance); err != nil {
+			return err
+		}
+		profiles := maps.Clone(e.instanceProfiles(instance))
 		if err := f(profiles); err != nil {
 			return err
 		}
+		e.profiles[instance] = profiles
 		e.journalProfiles(instance, profiles)
 		return nil
 	}
@@ -156,6 +195,9 @@ func normalProfile(p *adminpb.AppProfile) (*adminpb.AppProfile, error) {
 		//lint:ignore SA1019 the service still takes the deprecated spelling
 		p.Isolation = &adminpb.AppProfile_StandardIsolation_{StandardIsolation: &adminpb.AppProfile_StandardIsolation{Priority: k.Priority}}
 	}
+	if p.Isolation == nil {
+		p.Isolation = highPriority()
+	}
 	if p.GetDataBoostIsolationReadOnly() != nil {
 		if p.GetSingleClusterRouting() == nil {
 			return nil, status.Error(codes.InvalidArgument, "Data Boost needs single-cluster routing")
@@ -165,16 +207,6 @@ func normalProfile(p *adminpb.AppProfile) (*adminpb.AppProfile, error) {
 		}
 	}
 	return p, nil
-}
-
-// withEtag sets the etag to a hash of the content.
-func withEtag(p *adminpb.AppProfile) *adminpb.AppProfile {
-	p.Etag = ""
-	h := fnv.New64a()
-	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(p) // a valid message marshals
-	h.Write(b)                                                   // never fails
-	p.Etag = fmt.Sprintf("%016x", h.Sum64())
-	return p
 }
 
 // GetAppProfile returns an app profile.
@@ -198,10 +230,10 @@ func (a *instanceAdmin) ListAppProfiles(_ context.Context, req *adminpb.ListAppP
 	}
 	a.e.mu.RLock()
 	defer a.e.mu.RUnlock()
-	profiles := a.e.profiles[req.Parent]
-	if profiles == nil {
-		profiles = map[string]*adminpb.AppProfile{defaultProfile: newDefaultProfile(req.Parent)}
+	if _, err := a.e.instance(req.Parent); err != nil {
+		return nil, err
 	}
+	profiles := a.e.instanceProfiles(req.Parent)
 	res := &adminpb.ListAppProfilesResponse{}
 	for _, id := range slices.Sorted(maps.Keys(profiles)) {
 		res.AppProfiles = append(res.AppProfiles, profiles[id])
@@ -209,9 +241,31 @@ func (a *instanceAdmin) ListAppProfiles(_ context.Context, req *adminpb.ListAppP
 	return res, nil
 }
 
-// UpdateAppProfile changes the fields that the mask names, all without one.
+// checkRouting checks that an instance that was created has the clusters that
+// a profile routes to. The caller holds e.mu.
+func (e *Emulator) checkRouting(name string, p *adminpb.AppProfile) error {
+	i := e.instances[name]
+	if i == nil {
+		return nil
+	}
+	ids := p.GetMultiClusterRoutingUseAny().GetClusterIds()
+	if r := p.GetSingleClusterRouting(); r != nil {
+		ids = []string{r.ClusterId}
+	}
+	for _, id := range ids {
+		if i.clusters[id] == nil {
+			return status.Errorf(codes.InvalidArgument, "Error in field 'routing_policy' : the instance has no cluster %q", id)
+		}
+	}
+	return nil
+}
+
+// UpdateAppProfile changes the fields that the mask names.
 func (a *instanceAdmin) UpdateAppProfile(_ context.Context, req *adminpb.UpdateAppProfileRequest) (*longrunningpb.Operation, error) {
 	if err := checkName(profileName, "name", req.GetAppProfile().GetName()); err != nil {
+		return nil, err
+	}
+	if err := checkMask(req.UpdateMask.GetPaths()); err != nil {
 		return nil, err
 	}
 	instance, id := splitProfile(req.AppProfile.Name)
@@ -221,8 +275,8 @@ func (a *instanceAdmin) UpdateAppProfile(_ context.Context, req *adminpb.UpdateA
 		if old == nil {
 			return status.Errorf(codes.NotFound, "App profile not found: %s", req.AppProfile.Name)
 		}
-		if etag := req.AppProfile.Etag; etag != "" && etag != old.Etag {
-			return status.Error(codes.Aborted, "The app profile has changed: its etag differs")
+		if req.AppProfile.Etag != "" {
+			return status.Error(codes.Aborted, "The etag is not the app profile's: it has none")
 		}
 		if merged, err = mergeProfile(old, req); err != nil {
 			return err
@@ -230,22 +284,21 @@ func (a *instanceAdmin) UpdateAppProfile(_ context.Context, req *adminpb.UpdateA
 		if merged, err = normalProfile(merged); err != nil {
 			return err
 		}
-		profiles[id] = withEtag(merged)
+		if err := a.e.checkRouting(instance, merged); err != nil {
+			return err
+		}
+		profiles[id] = merged
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return doneOperation(merged, &adminpb.UpdateAppProfileMetadata{})
+	return a.e.done(merged.Name, merged, &adminpb.UpdateAppProfileMetadata{})
 }
 
 func mergeProfile(old *adminpb.AppProfile, req *adminpb.UpdateAppProfileRequest) (*adminpb.AppProfile, error) {
-	paths := req.GetUpdateMask().GetPaths()
-	if len(paths) == 0 {
-		return req.AppProfile, nil
-	}
 	p := proto.Clone(old).(*adminpb.AppProfile)
-	for _, path := range paths {
+	for _, path := range req.UpdateMask.Paths {
 		switch field, _, _ := strings.Cut(path, "."); field {
 		case "description":
 			p.Description = req.AppProfile.Description
@@ -254,7 +307,7 @@ func mergeProfile(old *adminpb.AppProfile, req *adminpb.UpdateAppProfileRequest)
 		case "isolation", "priority", "standard_isolation", "data_boost_isolation_read_only":
 			p.Isolation = req.AppProfile.Isolation
 		default:
-			return nil, status.Errorf(codes.InvalidArgument, "Error in field 'update_mask' : unknown path %q", path)
+			return nil, unknownPath(path)
 		}
 	}
 	return p, nil
@@ -281,22 +334,4 @@ func (a *instanceAdmin) DeleteAppProfile(_ context.Context, req *adminpb.DeleteA
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
-}
-
-// doneOperation is a long-running operation that has ended already.
-func doneOperation(result, meta proto.Message) (*longrunningpb.Operation, error) {
-	response, err := anypb.New(result)
-	if err != nil {
-		return nil, status.Errorf(codes.Internal, "packing an operation's result: %v", err)
-	}
-	metadata, err := anypb.New(meta)
-	if err != nil {
-		return nil, status.Errorf(codes.Internal, "packing an operation's metadata: %v", err)
-	}
-	return &longrunningpb.Operation{
-		Name:     "operations/done",
-		Metadata: metadata,
-		Done:     true,
-		Result:   &longrunningpb.Operation_Response{Response: response},
-	}, nil
 }

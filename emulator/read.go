@@ -35,26 +35,38 @@ func featureFlags(ctx context.Context) *bigtablepb.FeatureFlags {
 	return &bigtablepb.FeatureFlags{}
 }
 
-// readable finds the table that a request may read from.
-func (e *Emulator) readable(table, profile, authorizedView, materializedView string) (*table, error) {
-	if materializedView != "" {
-		return nil, status.Error(codes.Unimplemented, "materialized views are not served")
+// readable finds the table, or view of it, that a request may read from.
+func (e *Emulator) readable(s subject, profile string) (*table, *view, error) {
+	if _, err := e.profileFor(s, profile); err != nil {
+		return nil, nil, err
 	}
-	if _, err := e.profileFor(table, profile, authorizedView); err != nil {
-		return nil, err
+	return s.find(e)
+}
+
+// checkMaterialized refuses a request that reads a materialized view.
+func checkMaterialized(view string) error {
+	if view != "" {
+		return status.Error(codes.Unimplemented, "This emulator serves no materialized views")
 	}
-	return e.table(table)
+	return nil
 }
 
 // ReadRows streams the rows of a snapshot of the table.
 func (d *dataService) ReadRows(req *bigtablepb.ReadRowsRequest, stream bigtablepb.Bigtable_ReadRowsServer) error {
 	began := time.Now()
-	t, err := d.e.readable(req.TableName, req.AppProfileId, req.AuthorizedViewName, req.MaterializedViewName)
+	if err := checkMaterialized(req.MaterializedViewName); err != nil {
+		return err
+	}
+	subject, err := subjectOf(req.TableName, req.AuthorizedViewName)
+	if err != nil {
+		return err
+	}
+	t, v, err := d.e.readable(subject, req.AppProfileId)
 	if err != nil {
 		return err
 	}
 	flags := featureFlags(stream.Context())
-	if err := d.e.validateRead(req, flags); err != nil {
+	if err := d.e.validateRead(req, subject, flags); err != nil {
 		return err
 	}
 	spans, err := d.e.spansOf(req.Rows)
@@ -65,7 +77,7 @@ func (d *dataService) ReadRows(req *bigtablepb.ReadRowsRequest, stream bigtablep
 	if err := d.e.durable(d.e.appended()); err != nil {
 		return err
 	}
-	f, err := d.e.compileFilter(req.Filter, schema)
+	f, err := d.e.compileFilter(req.Filter, v.schema(schema))
 	if err != nil {
 		return err
 	}
@@ -77,7 +89,8 @@ func (d *dataService) ReadRows(req *bigtablepb.ReadRowsRequest, stream bigtablep
 		scanned:  flags.LastScannedRowResponses,
 		chunks:   chunker{send: stream.Send, perMessage: cutting(stream.Context())},
 		rows:     rows,
-		spans:    spans,
+		spans:    v.within(spans),
+		view:     v,
 		reversed: req.Reversed,
 	}
 	if err := s.run(); err != nil {
@@ -89,7 +102,7 @@ func (d *dataService) ReadRows(req *bigtablepb.ReadRowsRequest, stream bigtablep
 	return stream.Send(s.statistics(time.Since(began)))
 }
 
-func (e *Emulator) validateRead(req *bigtablepb.ReadRowsRequest, flags *bigtablepb.FeatureFlags) error {
+func (e *Emulator) validateRead(req *bigtablepb.ReadRowsRequest, s subject, flags *bigtablepb.FeatureFlags) error {
 	if n := proto.Size(req); n > e.limits.ReadRequestBytes {
 		return status.Errorf(codes.InvalidArgument, "The ReadRows request has %d bytes, the limit is %d", n, e.limits.ReadRequestBytes)
 	}
@@ -102,7 +115,7 @@ func (e *Emulator) validateRead(req *bigtablepb.ReadRowsRequest, flags *bigtable
 	if !flags.ReverseScans {
 		return status.Error(codes.Unimplemented, "Reverse scans need the feature flag reverse_scans")
 	}
-	p, err := e.profileFor(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	p, err := e.profileFor(s, req.AppProfileId)
 	if err == nil && p.GetDataBoostIsolationReadOnly() != nil {
 		return status.Error(codes.InvalidArgument, "Reverse scans are not supported with Data Boost")
 	}
@@ -129,6 +142,7 @@ type scan struct {
 	limits   *store.Limits
 	rows     *btree.BTreeG[*store.Row]
 	spans    []span
+	view     *view
 	filter   *filter.Filter
 	limit    int64 // rows; 0: all
 	reversed bool
@@ -136,6 +150,7 @@ type scan struct {
 	chunks   chunker
 	stats    bigtablepb.ReadIterationStats
 	out      []filter.Out
+	passed   int // rows looked at
 	silent   int // rows filtered out since the client heard of one
 	err      error
 }
@@ -205,9 +220,13 @@ func (s *scan) descend(sp span) bool {
 
 // row sends one row and reports whether to go on.
 func (s *scan) row(r *store.Row) bool {
-	if s.stats.RowsSeenCount%64 == 0 && s.stream.Context().Err() != nil {
+	if s.passed++; s.passed%64 == 1 && s.stream.Context().Err() != nil {
 		s.err = status.FromContextError(s.stream.Context().Err()).Err()
 		return false
+	}
+	key := r.Key
+	if r = s.view.visible(r); r == nil {
+		return s.skip(key)
 	}
 	s.stats.RowsSeenCount++
 	s.stats.CellsSeenCount += int64(len(r.Cells))

@@ -9,9 +9,17 @@ import (
 // SampleRowKeys answers with the boundaries between tablets and then the end
 // of the table, or of the range that was asked for. Offsets are the bytes of
 // the rows before a boundary; in a range they count from the boundary before
-// the range's start.
+// the range's start. Through an authorized view it does so for each range of
+// keys that the view includes.
 func (d *dataService) SampleRowKeys(req *bigtablepb.SampleRowKeysRequest, stream bigtablepb.Bigtable_SampleRowKeysServer) error {
-	t, err := d.e.readable(req.TableName, req.AppProfileId, req.AuthorizedViewName, req.MaterializedViewName)
+	if err := checkMaterialized(req.MaterializedViewName); err != nil {
+		return err
+	}
+	subject, err := subjectOf(req.TableName, req.AuthorizedViewName)
+	if err != nil {
+		return err
+	}
+	t, v, err := d.e.readable(subject, req.AppProfileId)
 	if err != nil {
 		return err
 	}
@@ -21,7 +29,14 @@ func (d *dataService) SampleRowKeys(req *bigtablepb.SampleRowKeysRequest, stream
 			return status.Errorf(codes.InvalidArgument, "Error in field 'row_range' : %s", status.Convert(err).Message())
 		}
 	}
-	for _, sample := range t.samples(sp, endKey(req.RowRange)) {
+	samples := t.samples(sp, endKey(req.RowRange))
+	if v != nil {
+		samples = samples[:0]
+		for _, part := range v.within([]span{sp}) {
+			samples = append(samples, t.samples(part, []byte(part.end))...)
+		}
+	}
+	for _, sample := range samples {
 		if err := stream.Send(sample); err != nil {
 			return err
 		}

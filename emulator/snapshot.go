@@ -1,9 +1,6 @@
 package emulator
 
 import (
-	"maps"
-
-	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
 	"github.com/tidwall/btree"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator/internal/store"
@@ -32,7 +29,7 @@ type frozen struct {
 // saveSnapshot writes all there is to a snapshot. Only taking the moment
 // stops writers; the writing does not.
 func (e *Emulator) saveSnapshot() error {
-	segment, nextID, tables, profiles, err := e.freeze()
+	segment, nextID, tables, admin, err := e.freeze()
 	if err != nil {
 		return err
 	}
@@ -43,10 +40,8 @@ func (e *Emulator) saveSnapshot() error {
 		if err != nil {
 			return err
 		}
-		for instance, p := range profiles {
-			if err := put(func(b []byte) []byte { return putProfiles(append(b, recordProfiles), instance, p) }); err != nil {
-				return err
-			}
+		if err := admin.save(put); err != nil {
+			return err
 		}
 		for _, f := range tables {
 			if err := f.save(put); err != nil {
@@ -58,28 +53,24 @@ func (e *Emulator) saveSnapshot() error {
 }
 
 // freeze takes the state and starts the journal segment that comes after it.
-func (e *Emulator) freeze() (uint64, uint64, []frozen, map[string]map[string]*adminpb.AppProfile, error) {
+func (e *Emulator) freeze() (uint64, uint64, []frozen, frozenAdmin, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	segment, err := e.journal.Rotate()
 	if err != nil {
-		return 0, 0, nil, nil, err
-	}
-	profiles := map[string]map[string]*adminpb.AppProfile{}
-	for instance, p := range e.profiles {
-		profiles[instance] = maps.Clone(p)
+		return 0, 0, nil, frozenAdmin{}, err
 	}
 	var tables []frozen
 	for _, t := range e.tables {
 		tables = append(tables, t.freeze(e.clock.micros()))
 	}
-	return segment, e.nextID, tables, profiles, nil
+	return segment, e.nextID, tables, e.freezeAdmin(), nil
 }
 
 func (t *table) freeze(now int64) frozen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := &table{name: t.name, id: t.id, info: t.info, schema: t.schema, tabletID: t.tabletID}
+	c := &table{name: t.name, id: t.id, info: t.info, schema: t.schema, tabletID: t.tabletID, views: t.views, bundles: t.bundles}
 	f := frozen{table: c, rows: t.rows.Copy(), tokens: append([]tokenUse(nil), t.tokens.queue...)}
 	t.trim(now)
 	for i, tab := range t.tablets {
@@ -95,7 +86,21 @@ func (f frozen) save(put func(func([]byte) []byte) error) error {
 	if err := put(func(b []byte) []byte { return putTable(append(b, recordTable), f.table) }); err != nil {
 		return err
 	}
-	if err := f.saveRows(put); err != nil {
+	for name, v := range f.table.views {
+		if err := put(func(b []byte) []byte {
+			return putNamed(append(b, recordView), f.table.name+"/authorizedViews/"+name, v.info)
+		}); err != nil {
+			return err
+		}
+	}
+	for name, s := range f.table.bundles {
+		if err := put(func(b []byte) []byte {
+			return putNamed(append(b, recordBundle), f.table.name+"/schemaBundles/"+name, s)
+		}); err != nil {
+			return err
+		}
+	}
+	if err := saveRows(put, recordRows, f.table.name, f.rows); err != nil {
 		return err
 	}
 	if err := f.saveLog(put); err != nil {
@@ -124,32 +129,4 @@ func (f frozen) saveLog(put func(func([]byte) []byte) error) (err error) {
 		}
 	}
 	return nil
-}
-
-func (f frozen) saveRows(put func(func([]byte) []byte) error) error {
-	var batch []*store.Row
-	size := int64(0)
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		err := put(func(b []byte) []byte {
-			b = putString(append(b, recordRows), f.table.name)
-			for _, r := range batch {
-				b = putRow(b, r)
-			}
-			return b
-		})
-		batch, size = batch[:0], 0
-		return err
-	}
-	for _, r := range allRows(f.rows) {
-		batch, size = append(batch, r), size+r.Size
-		if size >= recordBytes {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return flush()
 }

@@ -298,8 +298,8 @@ func TestATableOrProfileThatIsMissingIsNotFound(t *testing.T) {
 	}
 	_, err := f.data.PingAndWarm(t.Context(), &bigtablepb.PingAndWarmRequest{Name: instance, AppProfileId: "nope"})
 	refused(t, "PingAndWarm", err, codes.NotFound, "App profile not found")
-	_, err = read(t.Context(), f.data, &bigtablepb.ReadRowsRequest{TableName: tableT, AuthorizedViewName: "v"})
-	refused(t, "authorized view", err, codes.Unimplemented, "authorized views")
+	_, err = read(t.Context(), f.data, &bigtablepb.ReadRowsRequest{AuthorizedViewName: tableT + "/authorizedViews/v"})
+	refused(t, "authorized view", err, codes.NotFound, "Authorized view not found")
 	_, err = read(t.Context(), f.data, &bigtablepb.ReadRowsRequest{TableName: tableT, MaterializedViewName: "v"})
 	refused(t, "materialized view", err, codes.Unimplemented, "materialized views")
 }

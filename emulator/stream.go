@@ -47,7 +47,10 @@ func (e *Emulator) streamed(ctx context.Context, name, profile string) (*table, 
 	if err := checkHeaders(ctx, name, profile); err != nil {
 		return nil, err
 	}
-	p, err := e.profileFor(name, profile, "")
+	if err := checkName(tableName, "table_name", name); err != nil {
+		return nil, err
+	}
+	p, err := e.profileFor(subject{table: name}, profile)
 	if err != nil {
 		return nil, err
 	}

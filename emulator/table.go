@@ -28,7 +28,9 @@ type table struct {
 	tokens   tokenWindow
 	log      changeLog
 	settings StreamSettings
-	encoded  []byte // of the change being made, reused
+	views    map[string]*view                 // authorized views, by id; replaced, never changed
+	bundles  map[string]*adminpb.SchemaBundle // by id; replaced, never changed
+	encoded  []byte                           // of the change being made, reused
 }
 
 func newTable(name string, id uint64, info *adminpb.Table, schema *store.Schema) *table {
@@ -139,6 +141,20 @@ func (e *Emulator) change(name string, f func(s *session) error) error {
 		return err
 	}
 	return e.durable(position)
+}
+
+// changeThrough is like change, through the authorized view that a request
+// names, nil for none.
+func (e *Emulator) changeThrough(on subject, f func(s *session, v *view) error) error {
+	return e.change(on.table, func(s *session) (err error) {
+		var v *view
+		if on.view != "" {
+			if v, err = s.t.viewLocked(on.view); err != nil {
+				return err
+			}
+		}
+		return f(s, v)
+	})
 }
 
 func (e *Emulator) changeLocked(name string, f func(s *session) error) (position int64, err error) {

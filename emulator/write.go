@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"cloud.google.com/go/bigtable/admin/apiv2/adminpb"
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -35,7 +38,11 @@ func (d *dataService) PingAndWarm(_ context.Context, req *bigtablepb.PingAndWarm
 
 // MutateRow changes one row.
 func (d *dataService) MutateRow(ctx context.Context, req *bigtablepb.MutateRowRequest) (*bigtablepb.MutateRowResponse, error) {
-	t, cluster, err := d.e.writable(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	subject, err := subjectOf(req.TableName, req.AuthorizedViewName)
+	if err != nil {
+		return nil, err
+	}
+	t, v, cluster, err := d.e.writable(subject, req.AppProfileId)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +54,7 @@ func (d *dataService) MutateRow(ctx context.Context, req *bigtablepb.MutateRowRe
 	if missing != nil {
 		return nil, missing
 	}
-	w := writer{e: d.e, t: t, cluster: cluster, schema: t.currentSchema(), entries: []*bigtablepb.MutateRowsRequest_Entry{entry}}
+	w := writer{e: d.e, t: t, view: v, cluster: cluster, schema: t.currentSchema(), entries: []*bigtablepb.MutateRowsRequest_Entry{entry}}
 	statuses, err := w.run(ctx)
 	if err != nil {
 		return nil, err
@@ -61,7 +68,11 @@ func (d *dataService) MutateRow(ctx context.Context, req *bigtablepb.MutateRowRe
 // MutateRows changes several rows, each atomically, in the order of the
 // request. A request that is wrong anywhere is refused as a whole.
 func (d *dataService) MutateRows(req *bigtablepb.MutateRowsRequest, stream bigtablepb.Bigtable_MutateRowsServer) error {
-	t, cluster, err := d.e.writable(req.TableName, req.AppProfileId, req.AuthorizedViewName)
+	subject, err := subjectOf(req.TableName, req.AuthorizedViewName)
+	if err != nil {
+		return err
+	}
+	t, v, cluster, err := d.e.writable(subject, req.AppProfileId)
 	if err != nil {
 		return err
 	}
@@ -75,7 +86,7 @@ func (d *dataService) MutateRows(req *bigtablepb.MutateRowsRequest, stream bigta
 	if missing != nil {
 		statuses = sameStatus(status.Convert(missing).Proto(), len(req.Entries))
 	} else {
-		w := writer{e: d.e, t: t, cluster: cluster, schema: schema, entries: req.Entries, fault: f}
+		w := writer{e: d.e, t: t, view: v, cluster: cluster, schema: schema, entries: req.Entries, fault: f}
 		if statuses, err = w.run(stream.Context()); err != nil {
 			return err
 		}
@@ -121,18 +132,35 @@ func sameStatus(s *statuspb.Status, n int) []*statuspb.Status {
 	return out
 }
 
-// writable finds the table that a request may write to, and the cluster that
-// its app profile routes it to.
-func (e *Emulator) writable(table, profile, view string) (*table, string, error) {
-	p, err := e.profileFor(table, profile, view)
+// writable finds the table, or view of it, that a request may write to, and
+// the cluster that its app profile routes it to.
+func (e *Emulator) writable(s subject, profile string) (*table, *view, string, error) {
+	p, err := e.profileFor(s, profile)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	if p.GetDataBoostIsolationReadOnly() != nil {
-		return nil, "", status.Error(codes.FailedPrecondition, "Writes are not allowed by this app profile: it is for Data Boost, which is read-only")
+		return nil, nil, "", status.Error(codes.FailedPrecondition, "Writes are not allowed by this app profile: it is for Data Boost, which is read-only")
 	}
-	t, err := e.table(table)
-	return t, cmp.Or(p.GetSingleClusterRouting().GetClusterId(), Cluster), err
+	t, v, err := s.find(e)
+	return t, v, e.routed(instanceOf(s.table), p), err
+}
+
+// routed is the cluster that takes a request with an app profile: the first
+// one, if the profile leaves a choice.
+func (e *Emulator) routed(name string, p *adminpb.AppProfile) string {
+	if r := p.GetSingleClusterRouting(); r != nil {
+		return r.ClusterId
+	}
+	if ids := p.GetMultiClusterRoutingUseAny().GetClusterIds(); len(ids) > 0 {
+		return ids[0]
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if i := e.instances[name]; i != nil && len(i.clusters) > 0 {
+		return slices.Min(slices.Collect(maps.Keys(i.clusters)))
+	}
+	return Cluster
 }
 
 // validateEntries checks a whole request. A missing family fails every entry
@@ -204,6 +232,7 @@ func (e *Emulator) checkKey(key []byte) error {
 type writer struct {
 	e       *Emulator
 	t       *table
+	view    *view // nil: the whole table
 	cluster string
 	schema  *store.Schema // that the entries were validated against
 	entries []*bigtablepb.MutateRowsRequest_Entry
@@ -253,6 +282,9 @@ func (w *writer) turn(statuses []*statuspb.Status, lo, hi int) {
 func (w *writer) apply(s *session, entry *bigtablepb.MutateRowsRequest_Entry) error {
 	if s.t.dropped {
 		return tableNotFound(s.t.name)
+	}
+	if err := w.view.permits(entry.RowKey, entry.Mutations); err != nil {
+		return err
 	}
 	if s.t.schema != w.schema { // changed since the request was validated
 		if missing, refused := w.e.validateEntry(s.t.schema, entry, ""); refused != nil {

@@ -35,6 +35,8 @@ type emulatorFlags struct {
 	gcInterval        time.Duration
 	project, instance string
 	tables            []string
+
+	strictInstances, enforceIAM bool
 }
 
 func emulatorCommand() *cobra.Command {
@@ -56,6 +58,8 @@ and listens on localhost only. docs/emulator.md says how it differs from the ser
 	flags.StringVar(&f.dataDir, "data-dir", "", "directory that keeps the data; without it nothing outlives the process")
 	flags.BoolVar(&f.fsync, "fsync", false, "wait for the disk before a write is acknowledged, so that it survives a loss of power")
 	flags.DurationVar(&f.gcInterval, "gc-interval", time.Minute, "how often garbage collection runs; 0 is only when asked")
+	flags.BoolVar(&f.strictInstances, "strict-instances", false, "refuse requests to an instance that was not created; that of --table is created")
+	flags.BoolVar(&f.enforceIAM, "enforce-iam", false, "refuse what IAM policies do not allow to the principal that the header "+emulator.PrincipalHeader+" of a call names")
 	flags.StringVar(&f.project, "project", "local", "project of the tables made by --table")
 	flags.StringVar(&f.instance, "instance", "local", "instance of the tables made by --table")
 	flags.StringArrayVar(&f.tables, "table", nil, "create a table unless it exists, and then leave it as it is: 'name:cf,cf2;splits=a,m;stream=24h' (repeatable)")
@@ -70,16 +74,18 @@ func runEmulator(ctx context.Context, f emulatorFlags, stdout, stderr io.Writer)
 		return err
 	}
 	e, err := emulator.New(emulator.Options{
-		DataDir:    f.dataDir,
-		Fsync:      f.fsync,
-		GCInterval: f.gcInterval,
-		Logger:     slog.New(slog.NewTextHandler(stderr, nil)),
+		DataDir:         f.dataDir,
+		Fsync:           f.fsync,
+		GCInterval:      f.gcInterval,
+		StrictInstances: f.strictInstances,
+		EnforceIAM:      f.enforceIAM,
+		Logger:          slog.New(slog.NewTextHandler(stderr, nil)),
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	if err := createTables(ctx, e, tables, stderr); err != nil {
+	if err := createTables(ctx, e, tables, f.strictInstances, stderr); err != nil {
 		return err
 	}
 	listeners, err := listenLocal(ctx, f.port)
@@ -234,15 +240,34 @@ func list(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// createTables creates the tables that are not in the data directory already.
+// createInstance creates an instance with one cluster unless it exists.
+func createInstance(ctx context.Context, conn grpc.ClientConnInterface, name string) error {
+	project, id, _ := strings.Cut(name, "/instances/")
+	_, err := adminpb.NewBigtableInstanceAdminClient(conn).CreateInstance(ctx, &adminpb.CreateInstanceRequest{
+		Parent: project, InstanceId: id, Instance: &adminpb.Instance{DisplayName: id},
+		Clusters: map[string]*adminpb.Cluster{emulator.Cluster: {Location: project + "/locations/local", ServeNodes: 1}},
+	})
+	if err != nil && status.Code(err) != codes.AlreadyExists {
+		return fmt.Errorf("creating instance %s: %w", id, err)
+	}
+	return nil
+}
+
+// createTables creates the tables that are not in the data directory already,
+// and their instance if none exists by itself.
 // Those stay as they are; where that is not as asked for, stderr is told.
-func createTables(ctx context.Context, e *emulator.Emulator, reqs []*adminpb.CreateTableRequest, stderr io.Writer) error {
+func createTables(ctx context.Context, e *emulator.Emulator, reqs []*adminpb.CreateTableRequest, strict bool, stderr io.Writer) error {
 	conn, err := e.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	for _, req := range reqs {
+		if strict {
+			if err := createInstance(ctx, conn, req.Parent); err != nil {
+				return err
+			}
+		}
 		_, err := adminpb.NewBigtableTableAdminClient(conn).CreateTable(ctx, req)
 		if status.Code(err) == codes.AlreadyExists {
 			var lacks []string

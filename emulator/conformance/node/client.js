@@ -1,7 +1,10 @@
 // Drives the emulator that BIGTABLE_EMULATOR_HOST names with Google's Node
-// client: tables, families, rows, filters, mutate, increment.
+// client: tables, families, rows, filters, mutate, increment, instances, backups and
+// authorized views.
 import assert from 'node:assert/strict';
-import {Bigtable} from '@google-cloud/bigtable';
+import {PreciseDate} from '@google-cloud/precise-date';
+import {Bigtable, v2} from '@google-cloud/bigtable';
+import {grpc} from 'google-gax';
 
 const bigtable = new Bigtable({projectId: 'conformance'});
 const instance = bigtable.instance('node');
@@ -71,5 +74,46 @@ await table.truncate();
 assert.deepEqual((await table.getRows())[0], []);
 await table.delete();
 assert.deepEqual((await instance.getTables())[0], []);
+
+// An instance, a backup of a table and its restoration, and an authorized view.
+const cluster = {id: 'node-c1', location: 'zone-a', nodes: 1};
+const [created] = await bigtable.createInstance('node-created', {clusters: [cluster], labels: {team: 'node'}});
+assert.deepEqual((await created.getClusters())[0].map(c => c.id), ['node-c1']);
+const source = created.table('t');
+await source.create({families: ['cf']});
+await source.insert([{key: 'r1', data: {cf: {q: '1', other: '2'}}}, {key: 's1', data: {cf: {q: '3'}}}]);
+
+const [backup, backedUp] = await created.cluster('node-c1').createBackup('b', {
+  table: source,
+  expireTime: new PreciseDate(Date.now() + 8 * 3600 * 1000),
+});
+await backedUp.promise();
+await source.insert([{key: 'later', data: {cf: {q: '4'}}}]);
+const [restored, restoring] = await backup.restore('restored');
+await restoring.promise();
+assert.deepEqual((await restored.getRows())[0].map(r => r.id), ['r1', 's1']);
+await backup.delete();
+
+const admin = new v2.BigtableTableAdminClient({
+  servicePath: process.env.BIGTABLE_EMULATOR_HOST.replace(/:.*/, ''),
+  port: Number(process.env.BIGTABLE_EMULATOR_HOST.replace(/.*:/, '')),
+  sslCreds: grpc.credentials.createInsecure(),
+  projectId: 'conformance',
+});
+const parent = 'projects/conformance/instances/node-created/tables/t';
+const [making] = await admin.createAuthorizedView({
+  parent,
+  authorizedViewId: 'v',
+  authorizedView: {subsetView: {rowPrefixes: [Buffer.from('r')], familySubsets: {cf: {qualifiers: [Buffer.from('q')]}}}},
+});
+await making.promise();
+const [seen] = await created.view('t', 'v').getRows();
+assert.deepEqual(seen.map(r => [r.id, Object.keys(r.data.cf)]), [['r1', ['q']]]);
+await assert.rejects(created.view('t', 'v').insert([{key: 'x', data: {cf: {q: '1'}}}]), e => e.errors[0].code === 7);
+await admin.deleteAuthorizedView({name: parent + '/authorizedViews/v'});
+await admin.close();
+await created.delete();
+await assert.rejects(created.getTables(), e => e.code === 5);
+
 await bigtable.close();
 console.log('node: ok');

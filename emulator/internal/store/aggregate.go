@@ -34,13 +34,9 @@ const (
 	inputString
 )
 
-// newAggregate reads a value type and fills in its state type. Only the
-// Aggregate type is served, as table.proto says of ColumnFamily.value_type.
+// newAggregate reads an aggregate type and fills in its state type.
 func newAggregate(t *adminpb.Type) (*Aggregate, error) {
 	agg := t.GetAggregateType()
-	if agg == nil {
-		return nil, errors.New("only the Aggregate type is supported as a value_type")
-	}
 	a := &Aggregate{}
 	switch agg.Aggregator.(type) {
 	case *adminpb.Type_Aggregate_Sum_:

@@ -49,6 +49,9 @@ func NewFamily(name string, p *adminpb.ColumnFamily) (*Family, error) {
 		return f, nil
 	}
 	f.ValueType = proto.Clone(p.ValueType).(*adminpb.Type)
+	if f.ValueType.GetAggregateType() == nil {
+		return f, checkValueType(f.ValueType)
+	}
 	agg, err := newAggregate(f.ValueType)
 	if err != nil {
 		return nil, err
