@@ -68,14 +68,6 @@ func (a *Assembler) Add(resp *bigtablepb.ReadChangeStreamResponse) (Item, error)
 	return item, nil
 }
 
-// End returns an error if the stream may not end here because a record is under way.
-func (a *Assembler) End() error {
-	if a.err == nil && a.record != nil {
-		a.err, a.record, a.partial = protocolError("the stream ended within a record"), nil, nil
-	}
-	return a.err
-}
-
 func (a *Assembler) add(resp *bigtablepb.ReadChangeStreamResponse) (Item, error) {
 	switch r := resp.GetStreamRecord().(type) {
 	case *bigtablepb.ReadChangeStreamResponse_DataChange_:

@@ -138,9 +138,6 @@ func TestARecordIsPutTogether(t *testing.T) {
 			if fmt.Sprint(r.Entries) != fmt.Sprint(c.want) {
 				t.Errorf("%v, want %v", r.Entries, c.want)
 			}
-			if err := a.End(); err != nil {
-				t.Error(err)
-			}
 			if h := add(t, a, beat()).Heartbeat; h == nil || h.Position.Token != "beat" || h.Token.Range != rangeOf("a-b") {
 				t.Errorf("%+v", h)
 			}
@@ -210,15 +207,7 @@ func TestABrokenRecordIsAnErrorAndNothingFollowsIt(t *testing.T) {
 			if item, again := a.Add(wrap(good())); again == nil || item != (Item{}) {
 				t.Errorf("after the error: %+v %v", item, again)
 			}
-			if a.End() == nil {
-				t.Error("the end is no error")
-			}
 		})
-	}
-	a := NewAssembler(0)
-	add(t, a, wrap(first(whole(set("a", "x")))))
-	if err := a.End(); !errors.Is(err, ErrProtocol) {
-		t.Errorf("a stream that ends within a record: %v", err)
 	}
 }
 
