@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,14 +14,12 @@ import (
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
-	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
 )
 
 const toLog = "to: {log: {}}"
@@ -402,131 +397,4 @@ func TestAFilterTakesEntries(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Processes die between any two of their writes, lose replies and are cut off, sinks
-// fail, and tablets split and merge: every change arrives, those of a row in order, and
-// the ledger holds every key once at the end.
-//
-// covers: CS-08, CS-09, CS-10, CS-11, CS-25, CS-26, CS-28
-// stream-case: 26, 29, 30, 31, 34, 49
-func TestChangesSurviveTheirReaders(t *testing.T) {
-	seeds, perSecond, perMove := 3, 2, 8 // 2,400 changes and 150 moves in 20 minutes
-	if os.Getenv("BTF_SOAK") != "" {
-		seeds, perSecond, perMove = 50, 167, 4
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { chaos(t, uint64(seed), perSecond, perMove) })
-		})
-	}
-}
-
-func chaos(t *testing.T, seed uint64, perSecond, perMove int) {
-	r := newRig(t, "window: 20s, maxStreams: 1, "+toLog, "k10", "k20", "k30")
-	random := &locked{r: rand.New(rand.NewPCG(seed, 2))}
-	r.tick()
-	r.refuse = func(records []relay.Record) []error {
-		if !random.oneIn(40) {
-			return nil
-		}
-		errs := make([]error, len(records))
-		for i := random.upTo(len(records)); i < len(records); i++ {
-			errs[i] = status.Error(codes.Unavailable, "the sink is away")
-		}
-		return errs
-	}
-	sent := map[string][]int64{}
-	var processes sync.WaitGroup
-	process := func(path string, data []byte) {
-		processes.Go(func() {
-			ctx, die := context.WithCancel(t.Context())
-			defer die()
-			cfg := r.cfg
-			cfg.Ledger = r.ledger(&storetest.Faulty{Store: r.store, Next: func(bool) storetest.Fault {
-				if !random.oneIn(25) {
-					return storetest.FaultNone
-				}
-				f := storetest.Fault(1 + random.upTo(5))
-				if f == storetest.FaultCrash || f == storetest.FaultCrashAfter {
-					time.AfterFunc(time.Millisecond, die)
-				}
-				return f
-			}})
-			if path != "" {
-				r.serve(ctx, cfg, path, nil)
-				return
-			}
-			r.deliver(ctx, cfg, data)
-		})
-	}
-	for second := range 20 * 60 {
-		if second%10 == 0 {
-			process("/", nil)
-		}
-		for range perSecond {
-			row := fmt.Sprintf("k%02d", random.upTo(40))
-			n := int64(len(sent[row]) + 1)
-			sent[row] = append(sent[row], n)
-			r.set(row, n)
-		}
-		if second%perMove == 0 {
-			key := fmt.Appendf(nil, "k%02d", 1+random.upTo(39))
-			if err := r.emulator.SplitTablet(tableName, key); err != nil {
-				_ = r.emulator.MergeTablets(tableName, key)
-			}
-		}
-		if second%30 == 0 {
-			r.emulator.Inject(emulator.Fault{Method: "ReadChangeStream", Cut: true, CutAfter: random.upTo(20), Count: 1})
-		}
-		for _, data := range r.take() {
-			process("", data)
-			if random.oneIn(10) {
-				process("", data)
-			}
-		}
-		time.Sleep(time.Second)
-	}
-	processes.Wait()
-	r.refuse = nil
-	r.emulator.ClearFaults()
-	for range 60 {
-		r.round()
-	}
-	if err := r.held(); err != nil {
-		t.Error(err)
-	}
-	got := r.values()
-	for row, want := range sent {
-		if !slices.Equal(got[row], want) {
-			t.Errorf("of row %s came %v, want 1 to %d in order", row, got[row], len(want))
-		}
-	}
-	t.Logf("%d records for %d changes, %v", len(r.records), perSecond*20*60, kinds(r.outcomes()))
-	if strings.Contains(r.log.String(), "had lost their place") {
-		t.Error("a key without a token was read again from a time: it had lost its place")
-	}
-}
-
-// locked is a source of chance for several goroutines.
-type locked struct {
-	mu sync.Mutex
-	r  *rand.Rand
-}
-
-func (l *locked) upTo(n int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.r.IntN(n)
-}
-
-func (l *locked) oneIn(n int) bool { return l.upTo(n) == 0 }
-
-// kinds counts words.
-func kinds(text string) map[string]int {
-	out := map[string]int{}
-	for _, w := range strings.Fields(text) {
-		out[w]++
-	}
-	return out
 }

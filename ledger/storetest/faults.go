@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
@@ -23,20 +24,20 @@ const (
 	FaultCrashAfter       // a commit was applied, no later call is
 )
 
-// Faulty is a store whose calls fail as Next says. It is for one goroutine at a
-// time, as the process it stands for.
+// Faulty is a store whose calls fail as Next says. It stands for one process, and is for
+// several goroutines if Next is.
 type Faulty struct {
 	ledger.Store
 	// Next is asked before every call; commit says whether the call is one.
 	Next    func(commit bool) Fault
-	crashed bool
+	crashed atomic.Bool
 }
 
 // Crashed reports whether a crash has befallen.
-func (f *Faulty) Crashed() bool { return f.crashed }
+func (f *Faulty) Crashed() bool { return f.crashed.Load() }
 
 func (f *Faulty) befall(commit bool, call func() error) error {
-	if f.crashed {
+	if f.crashed.Load() {
 		return ErrCrash
 	}
 	fault := f.Next(commit)
@@ -49,10 +50,12 @@ func (f *Faulty) befall(commit bool, call func() error) error {
 	case FaultLost:
 		return ledger.ErrUnavailable
 	case FaultCrash:
-		f.crashed = true
+		f.crashed.Store(true)
 		return ErrCrash
 	default:
-		f.crashed = fault == FaultCrashAfter
+		if fault == FaultCrashAfter {
+			f.crashed.Store(true)
+		}
 		if err := call(); err != nil {
 			return err
 		}
