@@ -20,6 +20,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/prices"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -28,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "simulate in full and write the table of costs instead of comparing it")
 
 const (
-	costsFile   = "testdata/costs.json"
+	costsFile   = "../../internal/bill/changes.json"
 	costsInDocs = "../../docs/changes.md"
 	costsBegin  = "<!-- Generated: go test ./functions/changes -run Costs -update -timeout 30m -->\n"
 	costsEnd    = "<!-- End of what is generated. -->\n"
@@ -264,7 +265,7 @@ func TestCostsAreAsTheDocumentsSay(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(string(docs), costsBegin)
 	table, _, found := strings.Cut(rest, costsEnd)
-	if want := tableOf(known.Full); !found || table != want {
+	if want := tableOf(t, known.Full); !found || table != want {
 		t.Errorf("%s does not have the table of %s: run it with -update. It is\n%swant\n%s", costsInDocs, costsFile, table, want)
 	}
 	tenth := loads(10)
@@ -303,7 +304,7 @@ func writeCosts(t *testing.T, c costs) {
 	if !found {
 		t.Fatalf("%s lacks the place of the table", costsInDocs)
 	}
-	docs = fmt.Appendf(nil, "%s%s%s%s%s", before, costsBegin, tableOf(c.Full), costsEnd, after)
+	docs = fmt.Appendf(nil, "%s%s%s%s%s", before, costsBegin, tableOf(t, c.Full), costsEnd, after)
 	for name, text := range map[string][]byte{costsFile: append(data, '\n'), costsInDocs: docs} {
 		if err := os.WriteFile(name, text, 0o644); err != nil {
 			t.Fatal(err)
@@ -311,25 +312,22 @@ func writeCosts(t *testing.T, c costs) {
 	}
 }
 
-// Prices in dollars, of us-central1 and without what is free: cloud.google.com/run/pricing
-// (billed by request, 1 vCPU and 512 MiB) and cloud.google.com/firestore/pricing.
-const (
-	perInstanceSecond = 0.000024 + 0.5*0.0000025
-	perRequest        = 0.40 / 1e6
-	perRead           = 0.03 / 1e5
-	perWrite          = 0.09 / 1e5
-	perDelete         = 0.01 / 1e5
-	hoursPerMonth     = 730
-)
+// hoursPerMonth is what the bills of btf plan take for a month, too.
+const hoursPerMonth = 730
 
-// tableOf is the table of a month.
-func tableOf(costs []cost) string {
+// tableOf is the table of a month, at the prices of us-central1 and without what is free.
+func tableOf(t *testing.T, costs []cost) string {
+	table, err := prices.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b strings.Builder
 	b.WriteString("| partitions | changes/s | instance-seconds | ledger reads | ledger writes | Cloud Run | ledger | together |\n")
 	b.WriteString("|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, c := range costs {
-		run := hoursPerMonth * (c.InstanceSeconds*perInstanceSecond + c.Requests*perRequest)
-		kept := hoursPerMonth * (c.Reads*perRead + c.Writes*perWrite + c.Deletes*perDelete)
+		// An instance has 1 vCPU and 512 MiB.
+		run := hoursPerMonth * (table.Cost(prices.VCPUSecond, c.InstanceSeconds) + table.Cost(prices.GiBSecond, c.InstanceSeconds/2) + table.Cost(prices.Requests, c.Requests))
+		kept := hoursPerMonth * (table.Cost(prices.Reads, c.Reads) + table.Cost(prices.Writes, c.Writes) + table.Cost(prices.Deletes, c.Deletes))
 		fmt.Fprintf(&b, "| %d | %d | %.0f k | %.2f M | %.2f M | $%.2f | $%.2f | $%.2f |\n", c.Partitions, c.PerSecond,
 			hoursPerMonth*c.InstanceSeconds/1e3, hoursPerMonth*c.Reads/1e6, hoursPerMonth*c.Writes/1e6, run, kept, run+kept)
 	}

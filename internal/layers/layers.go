@@ -34,6 +34,8 @@ var table = map[string][]string{
 	"internal/mapping":  {"internal/cell", "internal/changestream", "internal/expr", "internal/pipeline", "internal/record"},
 	"internal/pipetest": {"internal/cell", "internal/expr", "internal/mapping", "internal/pipeline", "internal/push", "internal/record"},
 	"internal/lint":     {"internal/expr", "internal/mapping", "internal/pipeline"},
+	"internal/prices":   {},
+	"internal/bill":     {"internal/lint", "internal/pipeline", "internal/prices"},
 
 	// Calls of services.
 	"internal/btrpc":      {"internal/retry"},
@@ -86,6 +88,8 @@ var table = map[string][]string{
 	"cmd/btf/internal/terminal": {},
 	"cmd/btf/internal/localdeploy": {"cmd/internal/assemble", "emulator", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/lint",
 		"internal/localcloud", "internal/pipeline", "internal/push", "internal/task", "internal/writer", "ledger"},
+	"cmd/btf/internal/deployment":   {"cmd/btf/internal/terminal", "internal/lint"},
+	"cmd/btf/internal/plan":         {"cmd/btf/internal/deployment", "cmd/btf/internal/terminal", "internal/bill", "internal/lint", "internal/prices"},
 	"cmd/btf/internal/streamstatus": {"internal/changestream", "internal/rowrange", "ledger"},
 	"cmd/btf/internal/tail":         {"internal/btrpc", "internal/changeread", "internal/changestream", "internal/pipeline", "internal/retry", "internal/rowrange"},
 	"cmd/btf/internal/process":      {"ledger"},
@@ -93,16 +97,16 @@ var table = map[string][]string{
 	"cmd/btf/internal/scanrun": {"cmd/btf/internal/linefile", "cmd/btf/internal/process", "cmd/btf/internal/setup", "cmd/btf/internal/terminal",
 		"cmd/internal/assemble", "functions/scan-planner", "functions/scan-worker", "internal/btrpc", "internal/pipeline",
 		"internal/retry", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "ledger"},
-	"cmd/btf": {"cmd/btf/internal/localdeploy", "cmd/btf/internal/process", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup",
+	"cmd/btf": {"cmd/btf/internal/deployment", "cmd/btf/internal/localdeploy", "cmd/btf/internal/plan", "cmd/btf/internal/process", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup",
 		"cmd/btf/internal/streamstatus", "cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/internal/assemble", "emulator",
-		"examples", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc",
+		"examples", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/bill", "internal/btrpc",
 		"internal/changestream", "internal/expr", "internal/lint", "internal/localcloud", "internal/mapping", "internal/pipeline",
 		"internal/pipetest", "internal/push", "internal/record", "internal/relay", "internal/replay", "internal/retry",
 		"internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger", "ledger/file"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
-var testSupport = []string{"emulator", "examples", "internal/functest/...", "internal/googleemu", "internal/localcloud/...", "internal/race", "internal/replay", "internal/telemetry",
+var testSupport = []string{"emulator", "examples", "internal/functest/...", "internal/googleemu", "internal/localcloud/...", "internal/prices", "internal/race", "internal/replay", "internal/telemetry",
 	"ledger/storetest"}
 
 // testOnly is what no package but those of its own tree and test support may import outside a _test.go file.

@@ -20,9 +20,18 @@ func ParseFile(env assemble.Env, name string) (*pipeline.Pipeline, error) {
 	return pipeline.Parse(text, env.PipelineOptions(name))
 }
 
-// LoadFile reads a pipeline file as a function does that serves it, for the project and instance of
-// the environment.
+// LoadFile is LoadAll for what needs the file's names alone.
 func LoadFile(env assemble.Env, name string) (*pipeline.Pipeline, error) {
+	loaded, err := LoadAll(env, name)
+	if err != nil {
+		return nil, err
+	}
+	return loaded.Pipeline, nil
+}
+
+// LoadAll reads a pipeline file as a function does that serves it, for the project and instance of
+// the environment.
+func LoadAll(env assemble.Env, name string) (*lint.Loaded, error) {
 	text, err := readFile(name)
 	if err != nil {
 		return nil, err
@@ -31,7 +40,7 @@ func LoadFile(env assemble.Env, name string) (*pipeline.Pipeline, error) {
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}
-	return loaded.Pipeline, nil
+	return loaded, nil
 }
 
 func readFile(name string) ([]byte, error) {
