@@ -47,7 +47,8 @@ type Key struct {
 type Doc struct {
 	Key Key
 	// Version changes with every write that changes the document, and is never one
-	// the key had before, not even after the document was deleted.
+	// the key had before, not even after the document was deleted, nor after the store
+	// was replaced by an older copy of it.
 	Version string
 	// Body is a JSON text.
 	Body []byte

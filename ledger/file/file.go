@@ -165,15 +165,14 @@ func (s *Store) Commit(ctx context.Context, writes []ledger.Write) ([]string, er
 				return ledger.ErrConflict
 			}
 		}
-		sequence, err := docs.NextSequence() // a version is never one that was before
-		if err != nil {
-			return err
-		}
+		// A random number is never one that was before, also if the file has been replaced by
+		// an older copy of it meanwhile, after which a sequence would go back.
+		version := rand.Uint64()
 		for i, w := range writes {
 			if w.Op == ledger.OpPut {
-				versions[i] = strconv.FormatUint(sequence, 10)
+				versions[i] = strconv.FormatUint(version, 10)
 			}
-			if err := write(tx, w, sequence, now); err != nil {
+			if err := write(tx, w, version, now); err != nil {
 				return err
 			}
 		}
@@ -185,7 +184,7 @@ func (s *Store) Commit(ctx context.Context, writes []ledger.Write) ([]string, er
 	return versions, nil
 }
 
-func write(tx *bbolt.Tx, w ledger.Write, sequence uint64, now time.Time) error {
+func write(tx *bbolt.Tx, w ledger.Write, version uint64, now time.Time) error {
 	if w.Op == ledger.OpCheck {
 		return nil
 	}
@@ -203,7 +202,7 @@ func write(tx *bbolt.Tx, w ledger.Write, sequence uint64, now time.Time) error {
 			return err
 		}
 	}
-	return docs.Put(key, encode(w, sequence, now))
+	return docs.Put(key, encode(w, version, now))
 }
 
 func deleteExpired(tx *bbolt.Tx, now time.Time) error {

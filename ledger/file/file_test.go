@@ -393,3 +393,37 @@ func BenchmarkCommit(b *testing.B) {
 		}
 	}
 }
+
+// If the file is replaced by an older copy of it, no document gets a version that it had after the
+// copy was made: what a process has read from then on is known to be out of date.
+func TestVersionsDoNotComeAgainAfterARestore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ledger.db")
+	s := open(t, path)
+	versions := map[string]bool{}
+	var copied []byte
+	for round := range 2 {
+		for i := range 20 {
+			if i == 10 && round == 0 {
+				var err error
+				if copied, err = os.ReadFile(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := increment(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			docs, err := s.Get(t.Context(), counter)
+			if err != nil || versions[docs[0].Version] {
+				t.Fatalf("version %q of before, %v", docs[0].Version, err)
+			}
+			versions[docs[0].Version] = true
+		}
+		if err := os.WriteFile(path, copied, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(t, s); n != 10 {
+			t.Fatalf("%d, the copy has 10", n)
+		}
+	}
+}
