@@ -46,7 +46,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(initCommand(), lintCommand(env), planCommand(env), devCommand(env))
 	cmd.AddCommand(testCommand(env), explainCommand(env))
 	cmd.AddCommand(scanCommand(env), statusCommand(env))
-	cmd.AddCommand(tailCommand(env), replayCommand(env))
+	cmd.AddCommand(tailCommand(env), restoredCommand(env), replayCommand(env))
 	return cmd
 }
 

@@ -28,6 +28,8 @@ type disorder struct {
 	seed      uint64
 	perSecond int           // changes
 	move      time.Duration // between two changes of tablets
+	// The ledger is backed up after backup, and restored after restore; 0: it is not.
+	backup, restore time.Duration
 }
 
 // Processes die between any two of their writes, pause past their leases and lose replies;
@@ -63,18 +65,22 @@ type chaos struct {
 	processes sync.WaitGroup
 
 	counts  sync.Mutex
+	live    map[*invocation]bool
 	kills   int
 	allowed int // repeats
 }
 
 func newChaos(t *testing.T, d disorder) *chaos {
 	r := newRig(t, "window: 20s, maxStreams: 2, "+toLog, "k10", "k20", "k30")
-	return &chaos{rig: r, disorder: d, random: &locked{r: rand.New(rand.NewPCG(d.seed, 2))}, sent: map[string][]int64{}}
+	return &chaos{rig: r, disorder: d, random: &locked{r: rand.New(rand.NewPCG(d.seed, 2))}, sent: map[string][]int64{}, live: map[*invocation]bool{}}
 }
 
 func (c *chaos) run() {
 	c.tick()
 	c.refuse = c.awayAtTimes
+	if c.restore > 0 {
+		c.processes.Go(c.restoreLater)
+	}
 	for began := time.Now(); time.Since(began) < 20*time.Minute; time.Sleep(time.Second) {
 		c.second(time.Since(began))
 	}
@@ -156,6 +162,8 @@ const settled = time.Second
 func (c *chaos) start(data []byte) {
 	c.processes.Go(func() {
 		p := &invocation{chaos: c}
+		c.lives(p, true)
+		defer c.lives(p, false)
 		ctx, die := context.WithCancel(c.t.Context())
 		defer die()
 		if c.random.oneIn(20) { // it dies in the middle of whatever it does
@@ -174,6 +182,16 @@ func (c *chaos) start(data []byte) {
 		}
 		p.explain()
 	})
+}
+
+func (c *chaos) lives(p *invocation, live bool) {
+	c.counts.Lock()
+	defer c.counts.Unlock()
+	if live {
+		c.live[p] = true
+	} else {
+		delete(c.live, p)
+	}
 }
 
 // stops notes when the process was first stopped, for a while or for good.

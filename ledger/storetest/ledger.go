@@ -43,6 +43,9 @@ func runLedger(t *testing.T, open func(t *testing.T) ledger.Store) {
 		"a refreshed position is nobody else's":               refreshed,
 		"what is leased is watched":                           watched,
 		"a completed range is not missing":                    completedRange,
+		"after a restore all from before it lose":             restored,
+		"an epoch begins whatever reply is lost":              lostEpoch,
+		"a restore over a ledger in use is refused":           restoredOver,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newFixture(t, open)) })
 	}

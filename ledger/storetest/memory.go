@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,6 +92,21 @@ func (m *Memory) List(ctx context.Context, each func(ledger.Doc) error, collecti
 		}
 	}
 	return ctx.Err()
+}
+
+// Backup returns a copy of all documents.
+func (m *Memory) Backup() map[ledger.Key]ledger.Doc {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.docs)
+}
+
+// Restore puts the documents of a backup in the place of all that are there, with the versions
+// and times that they had.
+func (m *Memory) Restore(backup map[ledger.Key]ledger.Doc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.docs = maps.Clone(backup)
 }
 
 // Writes returns how often each document was written, by the last part of its
