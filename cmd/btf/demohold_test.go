@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/status"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -50,10 +51,10 @@ func TestAHeldDemoCanBeLookedAtFromAnyDirectory(t *testing.T) {
 	place := waitForText(t, &stderr, regexp.MustCompile(`LEDGER=(\S+)`), done)
 	waitForText(t, &stderr, regexp.MustCompile(`(Ctrl-C ends it\n)`), done)
 
-	var status output
-	report := statusReport{file: file, all: true, now: time.Now, env: assemble.Env{Ledger: ledger.Location{Path: strings.TrimPrefix(place, "file:")}}}
-	if err := report.run(ctx, &status); err != nil || !strings.Contains(status.String(), "done, 12 of 12 splits done") {
-		t.Errorf("status says %q, %v", &status, err)
+	var out output
+	cfg := status.Config{File: file, All: true, Now: time.Now, Env: assemble.Env{Ledger: ledger.Location{Path: strings.TrimPrefix(place, "file:")}}}
+	if err := printStatus(ctx, cfg, &out); err != nil || !strings.Contains(out.String(), "done, 12 of 12 splits done") {
+		t.Errorf("status says %q, %v", &out, err)
 	}
 
 	// Another scan, of which the demo tells nothing.

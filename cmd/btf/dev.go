@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/devledger"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/filewatch"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
@@ -56,7 +58,7 @@ type dev struct {
 	clock    clock
 	name     string // of the pipeline
 	local    *localdeploy.Deployment
-	ledger   *devLedger        // nil until the file has scans or changes
+	ledger   *devledger.Ledger // nil until the file has scans or changes
 	placed   bool              // the place of the ledger was printed
 	told     map[string]string // what was told of each scan; nil until the file has some
 	streams  map[string]string // what was told of each change stream
@@ -66,11 +68,11 @@ type dev struct {
 }
 
 func (d *dev) run(ctx context.Context) (err error) {
-	w, err := watch(d.file)
+	w, err := filewatch.New(d.file)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.Close()) }()
 	if d.text, err = os.ReadFile(d.file); err != nil {
 		return fmt.Errorf("reading the pipeline file: %w", err)
 	}
@@ -82,7 +84,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 	d.pipeline.Store(loaded.Pipeline)
 	defer func() {
 		if d.ledger != nil {
-			err = errors.Join(err, d.ledger.close())
+			err = errors.Join(err, d.ledger.Close())
 		}
 	}()
 	d.reloaded = make(chan struct{}, 1)
@@ -101,7 +103,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 	defer cancel()
 	scheduling.Go(func() { d.startScheduled(ctx) })
 	scheduling.Go(func() { d.tick(ctx) })
-	return w.run(ctx, func() { d.reload(ctx) })
+	return w.Run(ctx, func() { d.reload(ctx) })
 }
 
 // load loads a text of the file and tells of its warnings.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/devledger"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
@@ -33,7 +34,7 @@ func (d *dev) options() localdeploy.Options {
 
 // openLedger makes the ledger and says where it is.
 func (d *dev) openLedger(ctx context.Context) (*ledger.Ledger, error) {
-	l, err := createDevLedger(ctx, d.name)
+	l, err := devledger.Create(ctx, d.name)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,9 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/devledger"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/status"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
@@ -175,8 +177,7 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 	}
 	for name, env := range map[string]assemble.Env{"with the variables": d.shell(), "without them": {}} {
 		var out output
-		status := statusReport{file: "orders.yaml", env: env, now: time.Now}
-		if err := status.run(t.Context(), &out); err != nil {
+		if err := printStatus(t.Context(), status.Config{File: "orders.yaml", Env: env, Now: time.Now}, &out); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"scan " + id + " (ids): done, 1 of 1 splits done, 1 row,", strings.Fields(stderr.String())[1] + " (ids): done"} {
@@ -187,8 +188,7 @@ func TestScanAndStatusWorkBesideDev(t *testing.T) {
 	}
 	d.end()
 	var out output
-	status := statusReport{file: "orders.yaml", now: time.Now}
-	if err := status.run(t.Context(), &out); err != nil || strings.Contains(out.String(), id) {
+	if err := printStatus(t.Context(), status.Config{File: "orders.yaml", Now: time.Now}, &out); err != nil || strings.Contains(out.String(), id) {
 		t.Errorf("after dev has ended, status says %q, %v", &out, err)
 	}
 }
@@ -214,7 +214,7 @@ func TestDevBeginsWithALedgerOfItsOwn(t *testing.T) {
 	if err := os.WriteFile(path, left, 0o600); err != nil { // as a dev that is killed leaves it
 		t.Fatal(err)
 	}
-	if place, err := runningDev("orders"); place != (ledger.Location{}) || err != nil {
+	if place, err := devledger.Running("orders"); place != (ledger.Location{}) || err != nil {
 		t.Errorf("none runs, and its ledger is said to be %q, %v", place, err)
 	}
 	again := &developing{t: t, done: make(chan error, 1)}

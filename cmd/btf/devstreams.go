@@ -42,7 +42,7 @@ func (d *dev) tellReads(p *pipeline.Pipeline) error {
 	out := &terminal.Printer{Out: d.stdout}
 	if d.ledger != nil && !d.placed {
 		d.placed = true
-		out.Printf("export LEDGER=%s\n", d.ledger.place.String())
+		out.Printf("export LEDGER=%s\n", d.ledger.Place.String())
 	}
 	d.tellScans(p)
 	if d.streams == nil {

@@ -112,7 +112,7 @@ func (r *restoring) stream(ctx context.Context, l *ledger.Ledger, c *pipeline.Ch
 	}
 	out.Printf("change stream %s goes on: %s", c.Name, terminal.Plural(epoch.Partitions, "partition"))
 	if !epoch.LowWatermark.IsZero() {
-		out.Printf(", the oldest position is from %s", age(time.Now(), epoch.LowWatermark))
+		out.Printf(", the oldest position is from %s", terminal.Ago(time.Now(), epoch.LowWatermark))
 	}
 	out.Printf("\n")
 	return true, out.Err

@@ -23,6 +23,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/status"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
@@ -142,8 +143,7 @@ func (s *scanTable) status() string {
 }
 
 func (s *scanTable) tellStatus(stdout, stderr io.Writer, now func() time.Time) error {
-	report := statusReport{file: s.file, env: s.environment(), now: now, stderr: stderr, patience: s.patience}
-	return report.run(s.t.Context(), stdout)
+	return printStatus(s.t.Context(), status.Config{File: s.file, Env: s.environment(), Now: now, Notices: stderr, Patience: s.patience}, stdout)
 }
 
 func ids(from, to int) []string {

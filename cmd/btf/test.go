@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/filewatch"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
@@ -115,12 +116,12 @@ func (t *tester) follow(ctx context.Context, files []string) (err error) {
 	var all []*followed
 	defer func() {
 		for _, f := range all {
-			err = errors.Join(err, f.watcher.close())
+			err = errors.Join(err, f.watcher.Close())
 		}
 	}()
 	var mu sync.Mutex
 	for _, file := range files {
-		w, err := watch(file)
+		w, err := filewatch.New(file)
 		if err != nil {
 			return err
 		}
@@ -130,7 +131,7 @@ func (t *tester) follow(ctx context.Context, files []string) (err error) {
 	for _, f := range all {
 		g.Go(func() error {
 			f.again()
-			return f.watcher.run(ctx, f.again)
+			return f.watcher.Run(ctx, f.again)
 		})
 	}
 	return g.Wait()
@@ -140,7 +141,7 @@ func (t *tester) follow(ctx context.Context, files []string) (err error) {
 type followed struct {
 	*tester
 	file    string
-	watcher *watcher
+	watcher *filewatch.Watcher
 	mu      *sync.Mutex // one file is told of at a time
 	text    []byte      // as it was tested last
 }

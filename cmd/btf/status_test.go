@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/status"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
@@ -19,7 +23,7 @@ func TestStatusShowsChangeStreams(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "ledger.db")
 	t.Setenv("LEDGER", "file:"+place)
 	in(t, map[string]string{"p.yaml": tailFile})
-	status := func(flags ...string) string {
+	shown := func(flags ...string) string {
 		t.Helper()
 		out, stderr, err := run(t, append([]string{"status", "-f", "p.yaml"}, flags...)...)
 		if err != nil {
@@ -27,7 +31,7 @@ func TestStatusShowsChangeStreams(t *testing.T) {
 		}
 		return out
 	}
-	if got := status("--json"); got != `{"pipeline":"orders","ledgers":[{"ledger":"file:`+place+`","exists":false,"scans":[],"changes":[]}]}`+"\n" {
+	if got := shown("--json"); got != `{"pipeline":"orders","ledgers":[{"ledger":"file:`+place+`","exists":false,"scans":[],"changes":[]}]}`+"\n" {
 		t.Errorf("without a ledger: %s", got)
 	}
 	l, closer, err := assemble.OpenLedger(t.Context(), ledger.Location{Path: place}, "orders", ledger.Options{})
@@ -39,7 +43,7 @@ func TestStatusShowsChangeStreams(t *testing.T) {
 	if err := beginStream(t, l, ledger.StreamID{Name: "other", Table: tailTableName}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := status(), "change stream feed of "+tailTableName+": no tick has begun it yet\n"; got != want {
+	if got, want := shown(), "change stream feed of "+tailTableName+": no tick has begun it yet\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if err := beginStream(t, l, id, "c", "f", "\x1b"); err != nil {
@@ -64,7 +68,7 @@ func TestStatusShowsChangeStreams(t *testing.T) {
 		}
 	}
 
-	got := status()
+	got := shown()
 	for _, want := range []string{
 		"change stream feed of " + tailTableName + ": 3 partitions, the oldest position is from ", " ago\n",
 		"  keys [##############################???????????????###############]  # read, ? waiting\n",
@@ -75,14 +79,23 @@ func TestStatusShowsChangeStreams(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	var all statusJSON
-	if err := json.Unmarshal([]byte(status("--json")), &all); err != nil {
+	var all status.Report
+	if err := json.Unmarshal([]byte(shown("--json")), &all); err != nil {
 		t.Fatal(err)
 	}
 	if s := all.Ledgers[0].Changes[0]; !all.Ledgers[0].Exists || s.Coverage != "##?#" || len(s.Partitions) != 3 || s.Partitions[0].Holder != "host/1" ||
 		s.Partitions[0].LeaseSeconds < 60 || len(s.Pending) != 1 {
 		t.Errorf("%+v", all)
 	}
+}
+
+// printStatus prints what btf status prints without --json.
+func printStatus(ctx context.Context, cfg status.Config, stdout io.Writer) error {
+	report, err := status.Read(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return report.Print(stdout)
 }
 
 // beginStream begins a stream whose partitions are cut at keys.
@@ -119,13 +132,13 @@ func TestStatusAsJSONHasTheScans(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	var got statusJSON
+	var got status.Report
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
 	scan := got.Ledgers[0].Scans[0]
 	scan.ID, scan.CreatedAt, scan.Splits, scan.Done = "", time.Time{}, scan.Splits-scan.Done, 0
-	if scan != (scanJSON{Name: "ids", State: "done", Rows: 40, Records: 40}) || len(got.Ledgers[0].Changes) != 0 {
+	if !reflect.DeepEqual(scan, status.Scan{Name: "ids", State: "done", Rows: 40, Records: 40}) || len(got.Ledgers[0].Changes) != 0 {
 		t.Errorf("%s", out)
 	}
 }

@@ -1,4 +1,6 @@
-package main
+// Package filewatch guarantees that each change of a file is reported, also if an editor replaces
+// the file by another, and that it is reported only when the file has been left alone for a moment.
+package filewatch
 
 import (
 	"context"
@@ -14,15 +16,15 @@ import (
 // empties it first, and writes or renames after.
 const settle = 50 * time.Millisecond
 
-// watcher tells of changes of one file.
-type watcher struct {
+// Watcher watches one file.
+type Watcher struct {
 	name string
 	fs   *fsnotify.Watcher
 }
 
-// watch begins to watch a file. Its directory is what is watched: many editors replace
-// the file by another, and the new one would go unseen.
-func watch(file string) (*watcher, error) {
+// New begins to watch a file. Its directory is what is watched: many editors replace
+// the file by another, and the new one would go unseen. The caller closes the Watcher.
+func New(file string) (*Watcher, error) {
 	name, err := filepath.Abs(file)
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", file, err)
@@ -34,14 +36,15 @@ func watch(file string) (*watcher, error) {
 	if err := fs.Add(filepath.Dir(name)); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", file, errors.Join(err, fs.Close()))
 	}
-	return &watcher{name: name, fs: fs}, nil
+	return &Watcher{name: name, fs: fs}, nil
 }
 
-func (w *watcher) close() error { return w.fs.Close() }
+// Close ends the watching.
+func (w *Watcher) Close() error { return w.fs.Close() }
 
-// run calls changed after each change, until ctx ends or watching fails. A file that
+// Run calls changed after each change, until ctx ends or watching fails. A file that
 // is moved away and back is a change too; whether its content is new is for the caller.
-func (w *watcher) run(ctx context.Context, changed func()) error {
+func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	timer := time.NewTimer(settle)
 	timer.Stop()
 	defer timer.Stop()
