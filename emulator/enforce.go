@@ -38,6 +38,7 @@ func (e *Emulator) authorize(ctx context.Context, fullMethod string, req any) er
 	defer e.mu.RUnlock()
 	for _, n := range needsOf(path.Base(fullMethod), req) {
 		if !e.allows(principal, n.permission, n.resource) {
+			e.log.Warn("refused a call that no IAM policy allows", "method", fullMethod, "principal", principal, "permission", n.permission, "resource", n.resource)
 			return status.Errorf(codes.PermissionDenied, "Access denied. Missing IAM permission: %s.", n.permission)
 		}
 	}

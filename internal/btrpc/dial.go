@@ -16,11 +16,20 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 )
 
 // EmulatorVariable is the environment variable that names an emulator, host:port
 // with or without http:// or https:// before it.
 const EmulatorVariable = "BIGTABLE_EMULATOR_HOST"
+
+// PrincipalVariable is the environment variable that names the principal of calls to
+// an emulator, as an IAM policy names it: serviceAccount:NAME@PROJECT.iam.gserviceaccount.com.
+const PrincipalVariable = "BIGTABLE_EMULATOR_PRINCIPAL"
+
+// principalHeader is how the emulator of this repository learns who calls
+// (docs/emulator.md). The service knows its callers by their credentials.
+const principalHeader = "x-btf-principal"
 
 const (
 	dataEndpoint  = "bigtable.googleapis.com:443"
@@ -47,6 +56,7 @@ type Conn interface {
 // an emulator.
 type Dialer struct {
 	emulator    string
+	principal   string            // sent to the emulator only
 	credentials *auth.Credentials // nil: application default
 	userAgent   string
 	pool        int
@@ -56,6 +66,8 @@ type Dialer struct {
 type DialConfig struct {
 	// Emulator is the value of EmulatorVariable; empty for the real service.
 	Emulator string
+	// Principal is the value of PrincipalVariable. It is sent to an emulator only.
+	Principal string
 	// CredentialsFile is a path; empty for application default credentials.
 	// It is refused beside Emulator.
 	CredentialsFile string
@@ -68,7 +80,7 @@ type DialConfig struct {
 // NewDialer reads the credentials file, if one is named. Its errors give neither
 // the path nor anything that stands in the file.
 func NewDialer(cfg DialConfig) (*Dialer, error) {
-	d := &Dialer{emulator: stripScheme(cfg.Emulator), userAgent: cfg.UserAgent, pool: cfg.Pool}
+	d := &Dialer{emulator: stripScheme(cfg.Emulator), principal: cfg.Principal, userAgent: cfg.UserAgent, pool: cfg.Pool}
 	if d.pool == 0 {
 		d.pool = DefaultPool
 	}
@@ -156,7 +168,21 @@ func (d *Dialer) dialEmulator(extra ...grpc.DialOption) (*grpc.ClientConn, error
 	if d.userAgent != "" {
 		opts = append(opts, grpc.WithUserAgent(d.userAgent))
 	}
+	if d.principal != "" {
+		opts = append(opts, asPrincipal(d.principal)...)
+	}
 	return grpc.NewClient("passthrough:///"+d.emulator, append(opts, extra...)...)
+}
+
+// asPrincipal makes every call carry the header that names a principal.
+func asPrincipal(principal string) []grpc.DialOption {
+	unary := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return invoke(metadata.AppendToOutgoingContext(ctx, principalHeader, principal), method, req, reply, cc, opts...)
+	}
+	stream := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		return open(metadata.AppendToOutgoingContext(ctx, principalHeader, principal), desc, cc, method, opts...)
+	}
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(stream)}
 }
 
 // clientOptions are what every connection to Google has.

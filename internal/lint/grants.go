@@ -81,9 +81,29 @@ func grants(p *pipeline.Pipeline) []Grant {
 			strings.Compare(a.Role, b.Role), strings.Compare(a.On.Kind, b.On.Kind), strings.Compare(a.On.Name, b.On.Name),
 		)
 	})
-	return slices.CompactFunc(g.out, func(a, b Grant) bool {
+	out := slices.CompactFunc(g.out, func(a, b Grant) bool {
 		return a.Principal == b.Principal && a.Role == b.Role && a.On == b.On
 	})
+	all := slices.Clone(out)
+	return slices.DeleteFunc(out, func(a Grant) bool {
+		return slices.ContainsFunc(all, func(b Grant) bool { return b.includes(a) })
+	})
+}
+
+// bigtableRoles are the roles of Bigtable that pipelines need. Each includes those before it.
+var bigtableRoles = []string{roleBigtableReader, roleBigtableUser, roleBigtableAdmin}
+
+// includes reports whether a grant gives all that another one gives, and more: a role of
+// Bigtable on the same table or on its instance that includes the other role.
+func (b Grant) includes(a Grant) bool {
+	lower, higher := slices.Index(bigtableRoles, a.Role), slices.Index(bigtableRoles, b.Role)
+	if a.Principal != b.Principal || lower < 0 || higher < lower {
+		return false
+	}
+	if a.On == b.On {
+		return higher > lower
+	}
+	return b.On.Kind == "instance" && a.On.Kind == "table" && strings.HasPrefix(a.On.Name, b.On.Name+"/")
 }
 
 var principals = []Principal{Write, ScanPlanner, ScanWorker, Changes, Pusher, Scheduler, SchedulerAgent, PubSubAgent, Deployer}

@@ -11,7 +11,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// Names of the environment variables that Env holds, beside btrpc.EmulatorVariable.
+// Names of the environment variables that Env holds, beside btrpc.EmulatorVariable and btrpc.PrincipalVariable.
 const (
 	ProjectVariable           = "BIGTABLE_PROJECT"
 	InstanceVariable          = "BIGTABLE_INSTANCE"
@@ -32,6 +32,8 @@ type Env struct {
 	Ledger ledger.Location
 	// The addresses of emulators are HOST:PORT. That of Bigtable may have a scheme.
 	BigtableEmulator, PubSubEmulator, FirestoreEmulator string
+	// BigtablePrincipal is who calls the emulator of Bigtable, for its IAM policies.
+	BigtablePrincipal string
 }
 
 // ReadEnv reads the variables with get and checks them. The error names each variable that
@@ -40,6 +42,7 @@ func ReadEnv(get func(string) string) (Env, error) {
 	e := Env{
 		Project: get(ProjectVariable), Instance: get(InstanceVariable), PubSubProject: get(PubSubProjectVariable),
 		BigtableEmulator: get(btrpc.EmulatorVariable), PubSubEmulator: get(PubSubEmulatorVariable), FirestoreEmulator: get(FirestoreEmulatorVariable),
+		BigtablePrincipal: get(btrpc.PrincipalVariable),
 	}
 	errs := []error{
 		checkAddress(btrpc.EmulatorVariable, e.BigtableEmulator),

@@ -47,7 +47,7 @@ type Services struct {
 // services after everything that uses them.
 func NewServices(cfg ServicesConfig) (*Services, error) {
 	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
-		Emulator: cfg.Env.BigtableEmulator, CredentialsFile: cfg.Pipeline.CredentialsFile, UserAgent: cfg.UserAgent,
+		Emulator: cfg.Env.BigtableEmulator, Principal: cfg.Env.BigtablePrincipal, CredentialsFile: cfg.Pipeline.CredentialsFile, UserAgent: cfg.UserAgent,
 	})
 	if err != nil {
 		return nil, err

@@ -53,12 +53,8 @@ func closeReleases(releases map[lint.Principal]release) error {
 // has closed what it made.
 func (d *Deployment) build(ctx context.Context, loaded *lint.Loaded) (map[lint.Principal]release, error) {
 	p := loaded.Pipeline
-	dialer, err := btrpc.NewDialer(btrpc.DialConfig{Emulator: d.Bigtable, CredentialsFile: p.CredentialsFile})
-	if err != nil {
-		return nil, err
-	}
 	cfg := assemble.Config{
-		Pipeline: eager(p), Compiled: loaded.Write, Dialer: dialer,
+		Pipeline: eager(p), Compiled: loaded.Write,
 		PubSub: func(context.Context) (*pubsub.Client, error) { return d.Client, nil },
 		Ledger: func(context.Context) (*ledger.Ledger, error) { return d.ledgerOnce(ctx) },
 		Holder: d.Holder, Logger: d.Logger, Records: d.Records, Now: time.Now, CloseTime: closeTimeout,
@@ -69,7 +65,15 @@ func (d *Deployment) build(ctx context.Context, loaded *lint.Loaded) (map[lint.P
 		if !b.Wanted(p) {
 			continue
 		}
-		r, err := d.buildRelease(b, cfg)
+		dial := btrpc.DialConfig{Emulator: d.Bigtable, CredentialsFile: p.CredentialsFile}
+		if d.Principal != nil {
+			dial.Principal = d.Principal(b.Name)
+		}
+		var r release
+		var err error
+		if cfg.Dialer, err = btrpc.NewDialer(dial); err == nil {
+			r, err = d.buildRelease(b, cfg)
+		}
 		if err != nil {
 			return nil, errors.Join(err, closeReleases(releases))
 		}

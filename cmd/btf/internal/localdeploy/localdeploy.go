@@ -50,6 +50,10 @@ type Options struct {
 	// Workers is how many instances scan-worker has, each for one split at a time; 0: one
 	// instance for any number of them.
 	Workers int
+	// Emulation are the options of the emulator of Bigtable.
+	Emulation emulator.Options
+	// Principal names the principal of a function's calls to the emulator. It may be nil.
+	Principal func(lint.Principal) string
 	// Endless is set if what was published is not kept, for a process that runs for long.
 	Endless bool
 
@@ -138,7 +142,7 @@ func (d *Deployment) Close() error {
 
 func (d *Deployment) startBigtable(ctx context.Context) error {
 	var err error
-	if d.Emulator, err = emulator.New(emulator.Options{}); err != nil {
+	if d.Emulator, err = emulator.New(d.Emulation); err != nil {
 		return fmt.Errorf("starting the emulator: %w", err)
 	}
 	listener, err := listen(ctx)
