@@ -6,17 +6,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/internal/version"
 )
 
 func main() {
@@ -34,7 +33,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "btf",
 		Short:         "Serverless pipelines for Cloud Bigtable",
-		Version:       builtFrom(debug.ReadBuildInfo()),
+		Version:       version.Current(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -46,29 +45,19 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.AddCommand(initCommand(), lintCommand(env), planCommand(env), devCommand(env))
 	cmd.AddCommand(testCommand(env), explainCommand(env))
 	cmd.AddCommand(scanCommand(env), statusCommand(env))
-	cmd.AddCommand(tailCommand(env), restoredCommand(env), replayCommand(env))
+	cmd.AddCommand(tailCommand(env), restoredCommand(env), replayCommand(env), versionCommand())
 	return cmd
 }
 
-// builtFrom says what this program was built from: the module's version where it has one,
-// else the commit.
-func builtFrom(info *debug.BuildInfo, known bool) string {
-	if !known {
-		return "of unknown origin"
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of btf",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &terminal.Printer{Out: cmd.OutOrStdout()}
+			p.Printf("btf version %s\n", version.Current())
+			return p.Err
+		},
 	}
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "(devel)"
-		if commit := settings["vcs.revision"]; commit != "" {
-			v = "commit " + commit
-			if settings["vcs.modified"] == "true" {
-				v += ", modified"
-			}
-		}
-	}
-	return fmt.Sprintf("%s (%s %s/%s)", v, info.GoVersion, settings["GOOS"], settings["GOARCH"])
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
+	"github.com/bigtable-functions/bigtable-functions/internal/version"
 )
 
 func main() {
@@ -80,7 +81,7 @@ func serve(ctx context.Context, parts *parts, gate *push.Gate, env environment) 
 	// nothing but another os.Stdout keeps it from that. Cloud Logging takes it as text.
 	failed := make(chan error, 1)
 	go func() { failed <- funcframework.Start(strconv.Itoa(env.port)) }()
-	env.logger.Info("serving", "functions", parts.names(), "port", env.port)
+	env.logger.Info("serving", "functions", parts.names(), "port", env.port, "version", version.Current())
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving: %w", err)

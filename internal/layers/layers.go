@@ -26,6 +26,7 @@ var table = map[string][]string{
 	"internal/rowrange":     {},
 	"internal/task":         {},
 	"internal/telemetry":    {},
+	"internal/version":      {},
 
 	// The pipeline file, and what it makes of records and rows.
 	"internal/pipeline": {"internal/cell", "internal/rowrange"},
@@ -76,6 +77,7 @@ var table = map[string][]string{
 	"internal/functest/deploy": {"internal/lint", "internal/localcloud", "internal/pipeline"},
 	"internal/race":            {},
 	"internal/features":        {},
+	"internal/image":           {},
 	"internal/layers":          {},
 	"examples":                 {},
 
@@ -83,7 +85,7 @@ var table = map[string][]string{
 	"cmd/internal/assemble": {"functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/changestream",
 		"internal/deadletter", "internal/lint", "internal/mapping", "internal/pipeline", "internal/relay", "internal/scanjob", "internal/sink",
 		"internal/task", "internal/telemetry", "ledger", "ledger/file", "ledger/firestore"},
-	"cmd/functions":             {"cmd/internal/assemble", "internal/lint", "internal/pipeline", "internal/push", "internal/telemetry", "ledger"},
+	"cmd/functions":             {"cmd/internal/assemble", "internal/lint", "internal/pipeline", "internal/push", "internal/telemetry", "internal/version", "ledger"},
 	"cmd/btf/internal/linefile": {"internal/relay", "internal/sink"},
 	"cmd/btf/internal/terminal": {},
 	"cmd/btf/internal/localdeploy": {"cmd/internal/assemble", "emulator", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/btrpc", "internal/lint",
@@ -107,7 +109,7 @@ var table = map[string][]string{
 		"examples", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write", "internal/bill",
 		"internal/btrpc", "internal/changestream", "internal/expr", "internal/lint", "internal/localcloud", "internal/mapping",
 		"internal/pipeline", "internal/pipetest", "internal/push", "internal/record", "internal/relay", "internal/replay",
-		"internal/retry", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "internal/writer", "ledger",
+		"internal/retry", "internal/scanjob", "internal/sink", "internal/task", "internal/telemetry", "internal/version", "internal/writer", "ledger",
 		"ledger/file"},
 }
 
@@ -116,7 +118,7 @@ var testSupport = []string{"emulator", "examples", "internal/functest/...", "int
 	"ledger/storetest"}
 
 // testOnly is what no package but those of its own tree and test support may import outside a _test.go file.
-var testOnly = []string{"internal/functest/...", "internal/googleemu", "internal/features", "internal/layers", "internal/race", "ledger/storetest"}
+var testOnly = []string{"internal/functest/...", "internal/googleemu", "internal/features", "internal/image", "internal/layers", "internal/race", "ledger/storetest"}
 
 // notDeployed is what the binary of cmd/functions must not contain, by full import path: ours that serve laptops and tests, and their like of others.
 var notDeployed = []string{
@@ -125,6 +127,7 @@ var notDeployed = []string{
 	Module + "/internal/features",
 	Module + "/internal/functest/...",
 	Module + "/internal/googleemu",
+	Module + "/internal/image",
 	Module + "/internal/layers",
 	Module + "/internal/localcloud/...",
 	Module + "/internal/race",
