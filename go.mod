@@ -6,6 +6,7 @@ require (
 	cel.dev/cel-go v0.33.2
 	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a
 	cloud.google.com/go/bigtable v1.58.0
+	cloud.google.com/go/cloudbuild v1.36.1
 	cloud.google.com/go/firestore v1.29.2
 	cloud.google.com/go/iam v1.14.0
 	cloud.google.com/go/longrunning v1.3.0
