@@ -42,7 +42,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	env, wrong := assemble.ReadEnv(os.Getenv)
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return wrong }
 	cmd.AddCommand(demoCommand(), emulatorCommand())
-	cmd.AddCommand(initCommand(), lintCommand(env), planCommand(env), devCommand(env))
+	cmd.AddCommand(initCommand(), lintCommand(env), planCommand(env), diffCommand(env), devCommand(env))
 	cmd.AddCommand(testCommand(env), explainCommand(env))
 	cmd.AddCommand(scanCommand(env), statusCommand(env))
 	cmd.AddCommand(tailCommand(env), restoredCommand(env), replayCommand(env), versionCommand())
