@@ -13,6 +13,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
+	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
 )
 
 // A ledger is restored while a reader is at work and tasks are under way. The reader's commit
@@ -29,7 +30,8 @@ func TestAfterARestoreReadersAndTasksFromBeforeLose(t *testing.T) {
 		r.set("a", 2)
 		r.set("m", 1)
 		r.round()
-		backup := r.store.Backup()
+		store := r.store.(*storetest.Memory)
+		backup := store.Backup()
 		for generation := range 2 {
 			next := int64(3 + 3*generation)
 			r.set("a", next)
@@ -49,7 +51,7 @@ func TestAfterARestoreReadersAndTasksFromBeforeLose(t *testing.T) {
 			var reader sync.WaitGroup
 			reader.Go(func() { r.deliver(t.Context(), reading, task) })
 			time.Sleep(500 * time.Millisecond) // it has sent the change
-			r.store.Restore(backup)
+			store.Restore(backup)
 			if _, err := r.ledger(r.store).BeginEpoch(t.Context(), streamID, "restorer"); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +113,7 @@ func TestChangesSurviveARestoreOfTheirLedger(t *testing.T) {
 	case os.Getenv("BTF_SOAK") != "":
 		seeds, d.perSecond, d.move = 50, 167, 4*time.Second
 	case race.Enabled:
-		d.perSecond = 3
+		d.perSecond = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -127,7 +129,8 @@ func (c *chaos) restoreLater() {
 	time.Sleep(c.disorder.backup - changes.CommitEvery - settled)
 	before := c.arrived()
 	time.Sleep(changes.CommitEvery + settled)
-	backup := c.store.Backup()
+	store := c.store.(*storetest.Memory)
+	backup := store.Backup()
 	time.Sleep(c.disorder.restore - c.disorder.backup)
 	c.counts.Lock()
 	c.allowed += c.arrived() - before
@@ -135,7 +138,7 @@ func (c *chaos) restoreLater() {
 		p.stops(false)
 	}
 	c.counts.Unlock()
-	c.store.Restore(backup)
+	store.Restore(backup)
 	if _, err := c.ledger(c.store).BeginEpoch(c.t.Context(), streamID, "restorer"); err != nil {
 		c.t.Error(err)
 	}

@@ -54,7 +54,9 @@ type rig struct {
 	t        *testing.T
 	emulator *emulator.Emulator
 	conn     *grpc.ClientConn
-	store    *storetest.Memory
+	store    ledger.Store
+	lease    time.Duration // 0: that of the deployed function
+	realTime bool          // it is in no bubble
 	cfg      changes.Config
 	log      *functest.Log
 
@@ -153,7 +155,15 @@ func newRig(t *testing.T, options string, splits ...string) *rig {
 	return r
 }
 
-func (r *rig) ledger(s ledger.Store) *ledger.Ledger { return ledger.New(s, "orders", ledger.Options{}) }
+func (r *rig) ledger(s ledger.Store) *ledger.Ledger {
+	return ledger.New(s, "orders", ledger.Options{Lease: r.lease})
+}
+
+// keepIn has the function's ledger in another store than one in memory.
+func (r *rig) keepIn(s ledger.Store) {
+	r.store = s
+	r.cfg.Ledger = r.ledger(s)
+}
 
 // serve sends a request to a process of the function, and returns its answer.
 func (r *rig) serve(ctx context.Context, cfg changes.Config, path string, body []byte) int {

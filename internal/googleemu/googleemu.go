@@ -1,7 +1,7 @@
 // Package googleemu starts Google's own emulators (Bigtable, Firestore, Pub/Sub) for a test and guarantees that none outlives it: the emulator
 // and every process it started are killed when the test ends, and also when the test's process dies without cleaning up.
 //
-// It is the one place that knows how to start them; only _test.go files import it. A test calls
+// It is the one place that knows how to start them; only tests and their support import it. A test calls
 //
 //	addr := googleemu.Start(t, "bigtable") // or "firestore", "pubsub"
 //
