@@ -205,7 +205,7 @@ func (d *privileged) work(events [][]byte, done func() bool) (denied string) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for !done() {
-		if !requested && d.written.Load() > 0 {
+		if !requested && d.written.Load() >= int64(len(events)) {
 			requested = true
 			d.requestScans(ctx)
 		}
@@ -242,6 +242,18 @@ func (d *privileged) requestScans(ctx context.Context) {
 	}
 }
 
+// bigtableGrants loads a file and returns the grants on Bigtable that it needs.
+func bigtableGrants(t *testing.T, file []byte) (*lint.Loaded, []lint.Grant) {
+	t.Helper()
+	loaded, findings := lint.Load(file, pipeline.Options{File: "pipeline.yaml"})
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return loaded, slices.DeleteFunc(slices.Clone(loaded.Report.Grants), func(g lint.Grant) bool {
+		return g.On.Kind != "table" && g.On.Kind != "instance" && g.On.Kind != "authorizedView"
+	})
+}
+
 // The grants on Bigtable that lint prints are enough for each function of each example, and
 // without any one of them the function that has it is refused something.
 func TestTheGrantsThatLintPrintsAreEnoughAndNeeded(t *testing.T) {
@@ -256,12 +268,8 @@ func TestTheGrantsThatLintPrintsAreEnoughAndNeeded(t *testing.T) {
 				t.Fatal(err)
 			}
 			file = sinkLine.ReplaceAll(file, []byte("    to: {log: {}}"))
-			loaded, findings := lint.Load(file, pipeline.Options{File: "pipeline.yaml"})
-			if err := findings.Err(); err != nil {
-				t.Fatal(err)
-			}
+			loaded, grants := bigtableGrants(t, file)
 			events := exampleEvents(t, filepath.Dir(name))
-			grants := slices.DeleteFunc(loaded.Report.Grants, func(g lint.Grant) bool { return g.On.Kind != "table" && g.On.Kind != "instance" })
 			t.Run("all", func(t *testing.T) {
 				d := deployPrivileged(t, file, grants)
 				done := func() bool {

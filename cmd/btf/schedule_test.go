@@ -51,7 +51,7 @@ func TestAScheduledScanIsStartedOnceForEachDueTime(t *testing.T) {
 		}
 		planner, err := scanplanner.New(scanplanner.Config{
 			Pipeline: p, Ledger: l, Tasks: tasks{}, Done: tasks{}, Budget: scanplanner.Budget, Logger: slog.New(slog.DiscardHandler),
-			Sample: func(context.Context, pipeline.TableRef, string) ([]btrpc.Sample, error) { return nil, nil },
+			Sample: func(context.Context, *pipeline.Scan) ([]btrpc.Sample, error) { return nil, nil },
 			Report: func(context.Context, scanplanner.Summary) {},
 		})
 		if err != nil {

@@ -36,8 +36,8 @@ const Budget = 270 * time.Second
 type Config struct {
 	Pipeline *pipeline.Pipeline
 	Ledger   *ledger.Ledger
-	// Sample makes one attempt to sample a table's keys.
-	Sample func(ctx context.Context, table pipeline.TableRef, appProfile string) ([]btrpc.Sample, error)
+	// Sample makes one attempt to sample the keys of a scan's table.
+	Sample func(ctx context.Context, scan *pipeline.Scan) ([]btrpc.Sample, error)
 	Tasks  scanjob.Publisher // to the workers
 	Done   scanjob.Publisher // completion events
 	Budget time.Duration
@@ -240,7 +240,7 @@ const sampleAttempts = 5
 // refused for is the request's fault; a missing permission is not, and can be given.
 func (f *function) sample(ctx context.Context, def *pipeline.Scan, s *Summary) ([]btrpc.Sample, error) {
 	for failures := 1; ; failures++ {
-		samples, err := f.cfg.Sample(ctx, def.Table.Ref(), def.AppProfile)
+		samples, err := f.cfg.Sample(ctx, def)
 		if err == nil {
 			s.Samples++
 			return samples, nil

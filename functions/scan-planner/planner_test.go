@@ -83,7 +83,8 @@ func (p *planner) startWith(store ledger.Store, text string) {
 	p.handler, err = scanplanner.New(scanplanner.Config{
 		Pipeline: parsed, Ledger: ledger.New(store, "orders", ledger.Options{}), Tasks: p, Done: p, Budget: time.Minute,
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
-		Sample: func(_ context.Context, t pipeline.TableRef, profile string) ([]btrpc.Sample, error) {
+		Sample: func(_ context.Context, s *pipeline.Scan) ([]btrpc.Sample, error) {
+			t, profile := s.Table.Ref(), s.AppProfile
 			p.sampled = append(p.sampled, t.Table+"/"+profile)
 			return p.samples()
 		},

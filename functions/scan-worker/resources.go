@@ -44,6 +44,9 @@ func (t *Tables) Table(_ context.Context, s *pipeline.Scan) (Table, error) {
 		}
 		t.clients[key] = client
 	}
+	if view := s.Table.AuthorizedView; view != "" {
+		return client.OpenAuthorizedView(s.Table.ID, view), nil
+	}
 	return client.Open(s.Table.ID), nil
 }
 

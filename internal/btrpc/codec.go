@@ -61,11 +61,21 @@ const (
 	fieldTable   = 1
 	fieldRows    = 2
 	fieldProfile = 3
+	fieldView    = 5 // in the place of the table
 )
+
+// subject is the field that says what is written to.
+func (r *entriesOf) subject() (protowire.Number, string) {
+	if r.table.view != "" {
+		return fieldView, r.table.view
+	}
+	return fieldTable, r.table.name
+}
 
 func (r *entriesOf) size() int {
 	n := 0
-	for _, name := range []string{r.table.name, r.table.profile} {
+	_, subject := r.subject()
+	for _, name := range []string{subject, r.table.profile} {
 		n += 1 + protowire.SizeBytes(len(name))
 	}
 	for _, row := range r.rows {
@@ -75,8 +85,9 @@ func (r *entriesOf) size() int {
 }
 
 func (r *entriesOf) append(b []byte) ([]byte, error) {
-	b = protowire.AppendTag(b, fieldTable, protowire.BytesType)
-	b = protowire.AppendString(b, r.table.name)
+	field, subject := r.subject()
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	b = protowire.AppendString(b, subject)
 	for _, row := range r.rows {
 		size := measured.Size(row)
 		b = protowire.AppendTag(b, fieldRows, protowire.BytesType)

@@ -116,8 +116,9 @@ func (t *Table) MutateUnless(ctx context.Context, cc grpc.ClientConnInterface, r
 
 // CheckAndMutate is the request that MutateUnless sends.
 func (t *Table) CheckAndMutate(row *bigtablepb.MutateRowsRequest_Entry, unless *bigtablepb.RowFilter) *bigtablepb.CheckAndMutateRowRequest {
+	table, view := t.target()
 	return &bigtablepb.CheckAndMutateRowRequest{
-		TableName: t.name, AppProfileId: t.profile, RowKey: row.GetRowKey(),
+		TableName: table, AuthorizedViewName: view, AppProfileId: t.profile, RowKey: row.GetRowKey(),
 		PredicateFilter: unless, FalseMutations: row.GetMutations(),
 	}
 }

@@ -17,8 +17,9 @@ import (
 func (t *Table) Qualifiers(ctx context.Context, cc grpc.ClientConnInterface, key []byte, filter *bigtablepb.RowFilter) ([]string, error) {
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, t.header))
 	defer cancel()
+	table, view := t.target()
 	stream, err := bigtablepb.NewBigtableClient(cc).ReadRows(ctx, &bigtablepb.ReadRowsRequest{
-		TableName: t.name, AppProfileId: t.profile, RowsLimit: 1, Rows: &bigtablepb.RowSet{RowKeys: [][]byte{key}}, Filter: namesOnly(filter),
+		TableName: table, AuthorizedViewName: view, AppProfileId: t.profile, RowsLimit: 1, Rows: &bigtablepb.RowSet{RowKeys: [][]byte{key}}, Filter: namesOnly(filter),
 	})
 	if err != nil {
 		return nil, err

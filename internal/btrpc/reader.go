@@ -162,8 +162,9 @@ type Sample struct {
 // SampleRowKeys makes one attempt to sample the table's keys. Of a small table there
 // may be none. The official client leaves the offsets out.
 func (t *Table) SampleRowKeys(ctx context.Context, cc grpc.ClientConnInterface) ([]Sample, error) {
+	table, view := t.target()
 	stream, err := bigtablepb.NewBigtableClient(cc).SampleRowKeys(metadata.NewOutgoingContext(ctx, t.header),
-		&bigtablepb.SampleRowKeysRequest{TableName: t.name, AppProfileId: t.profile})
+		&bigtablepb.SampleRowKeysRequest{TableName: table, AuthorizedViewName: view, AppProfileId: t.profile})
 	if err != nil {
 		return nil, err
 	}

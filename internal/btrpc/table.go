@@ -16,6 +16,7 @@ import (
 // may be shared.
 type Table struct {
 	name, profile string
+	view          string // full name of an authorized view; "": the whole table
 	header        metadata.MD
 }
 
@@ -30,7 +31,29 @@ func NewTable(name, appProfile string) *Table {
 	)}
 }
 
-// Name returns the full resource name.
+// Through returns the table as an authorized view of it shows it: calls are restricted to
+// the rows and columns that the view includes. view is the view's id; empty is the whole
+// table.
+func (t *Table) Through(view string) *Table {
+	if view == "" {
+		return t
+	}
+	out := *t
+	out.view = t.name + "/authorizedViews/" + view
+	out.header = t.header.Copy()
+	out.header.Set("google-cloud-resource-prefix", out.view)
+	return &out
+}
+
+// target returns the names that a request carries: that of the table or that of the view.
+func (t *Table) target() (table, view string) {
+	if t.view != "" {
+		return "", t.view
+	}
+	return t.name, ""
+}
+
+// Name returns the full resource name of the table.
 func (t *Table) Name() string { return t.name }
 
 // features tells the service what this client does with its answers.

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -29,7 +30,7 @@ const (
 // Target is what a role is granted on. Name is the resource's id or, of tables and
 // instances and where the file says so, its full name.
 type Target struct {
-	Kind string `json:"kind"` // table, instance, topic, subscription, service, serviceAccount, database, bucket, queue, secret
+	Kind string `json:"kind"` // table, authorizedView, instance, topic, subscription, service, serviceAccount, database, bucket, queue, secret
 	Name string `json:"name"`
 }
 
@@ -40,6 +41,9 @@ type Grant struct {
 	Role      string    `json:"role"`
 	On        Target    `json:"on"`
 	Why       string    `json:"why"`
+	// Command grants it, if Terraform has no resource for it. PRINCIPAL stands for the address of
+	// the principal's service account.
+	Command string `json:"command,omitempty"`
 }
 
 // Roles that pipelines need.
@@ -109,7 +113,7 @@ func (b Grant) includes(a Grant) bool {
 var principals = []Principal{Write, ScanPlanner, ScanWorker, Changes, Pusher, Scheduler, SchedulerAgent, PubSubAgent, Deployer}
 
 func (g *granter) add(who Principal, role, kind, name, why string) {
-	g.out = append(g.out, Grant{who, role, Target{kind, name}, why})
+	g.out = append(g.out, Grant{Principal: who, Role: role, On: Target{kind, name}, Why: why})
 }
 
 func (g *granter) own(t pipeline.Topic) string { return t.Of(g.p.Name) }
@@ -121,8 +125,17 @@ func instanceName(t *pipeline.Table) string {
 	return "projects/" + t.Project + "/instances/" + t.Instance
 }
 
-// table grants a role on a table, or on the instance of tables whose ids are computed.
+// table grants a role on a table, on the authorized view through which it is used, or on the
+// instance of tables whose ids are computed.
 func (g *granter) table(who Principal, role string, t *pipeline.Table, why string) {
+	if t.AuthorizedView != "" && t.IDFrom.IsZero() {
+		g.out = append(g.out, Grant{
+			Principal: who, Role: role, On: Target{"authorizedView", t.Ref().String() + "/authorizedViews/" + t.AuthorizedView}, Why: why,
+			Command: fmt.Sprintf("gcloud bigtable authorized-views add-iam-policy-binding %s --project=%s --instance=%s --table=%s --member=serviceAccount:PRINCIPAL --role=%s",
+				t.AuthorizedView, t.Project, t.Instance, t.ID, role),
+		})
+		return
+	}
 	if !t.IDFrom.IsZero() {
 		g.add(who, role, "instance", instanceName(t), why+"; the ids of its tables are computed")
 		return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
 // key looks at the shape of a mapping's row key.
@@ -104,4 +105,13 @@ func words(name string) []string {
 	}
 	end()
 	return out
+}
+
+// view says what lint cannot know of a table that is used through an authorized view.
+func (c *checker) view(t *pipeline.Table) {
+	if t.AuthorizedView == "" {
+		return
+	}
+	c.add(Note, RuleView, t.Pos, "tables."+t.Name+".authorizedView",
+		"families and columns are checked against those declared here, and row keys are not checked: the file does not say what view %s includes, and Bigtable refuses with PERMISSION_DENIED what lies outside", t.AuthorizedView)
 }

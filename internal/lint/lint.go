@@ -42,6 +42,7 @@ const (
 	RuleMarker   Rule = "marker"        // what dedupe: marker needs
 	RuleToken    Rule = "token"         // the tokens of dedupe
 	RuleProfile  Rule = "profile"       // what an application profile must allow
+	RuleView     Rule = "view"          // what is not known of an authorized view
 	RuleID       Rule = "message-id"    // a replay from NAME-undelivered has new ids
 	RuleHotKey   Rule = "hot-key"       // writes go to one place
 	RuleDouble   Rule = "double-in-key" // a double becomes part of a key
@@ -237,6 +238,7 @@ func Check(p *pipeline.Pipeline, w *mapping.Write, emits []*mapping.Emit) *Repor
 	}
 	for _, t := range p.Tables {
 		c.keyOrder(t)
+		c.view(t)
 	}
 	c.policies()
 	for _, ch := range p.Changes {

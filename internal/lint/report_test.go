@@ -94,7 +94,7 @@ func TestATopicOfAnotherProjectIsNamedInFull(t *testing.T) {
 	if l == nil {
 		t.Fatal(findings.Err())
 	}
-	publisher := Grant{ScanWorker, rolePublisher, Target{"topic", "projects/other/topics/out"}, "scan all publishes there"}
+	publisher := Grant{Principal: ScanWorker, Role: rolePublisher, On: Target{"topic", "projects/other/topics/out"}, Why: "scan all publishes there"}
 	if !slices.Contains(l.Report.Grants, publisher) {
 		t.Errorf("no grant on the topic: %v", l.Report.Grants)
 	}

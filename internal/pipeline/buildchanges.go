@@ -14,6 +14,9 @@ func (b *builder) change(e *entry[changeDoc]) {
 		Window: doc.Window.v, IdleStop: doc.IdleStop.v, MaxIdle: doc.MaxIdle.v, MaxStreams: int(doc.MaxStreams.v),
 		MaxRecordBytes: doc.MaxRecordBytes.v, Emit: emit(doc.When, doc.ForEach, doc.Emit), OnFailure: Policy(doc.OnFailure.v),
 	}
+	if c.Table != nil && c.Table.AuthorizedView != "" {
+		b.fail(doc.Table.at, "has authorizedView: change streams are not served through a view; declare the table again, under another name and without the view, in a file of its own")
+	}
 	if doc.Filter != nil {
 		c.Filter = b.filter(doc.Filter)
 	}

@@ -16,7 +16,11 @@ func (b *builder) mapping(doc *mappingDoc, index int) *Mapping {
 		m.MarkerFamily = b.familyOf(m.Table, doc.MarkerFamily.v, doc.MarkerFamily.at)
 	}
 	for i := range doc.Mutations {
-		m.Mutations = append(m.Mutations, b.mutation(&doc.Mutations[i], m.Table))
+		mu := b.mutation(&doc.Mutations[i], m.Table)
+		if mu != nil && mu.Kind == DeleteRow && m.Table != nil && m.Table.AuthorizedView != "" {
+			b.fail(doc.Mutations[i].operation(), "deletes whole rows of table %q, which is written through an authorized view: a view does not serve that; delete families or columns", m.Table.Name)
+		}
+		m.Mutations = append(m.Mutations, mu)
 	}
 	for i, mutation := range m.Mutations {
 		if (mutation.Kind == Add || mutation.Kind == Merge) && !doc.Timestamp.given() {

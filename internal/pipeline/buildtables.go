@@ -28,7 +28,7 @@ func (b *builder) table(e *entry[tableDoc], defaults *bigtableDoc) *Table {
 	meant := doc.ok() && !b.faultAt(e.at.place)
 	t := &Table{
 		Name: e.key, Pos: e.at.pos, ID: doc.ID.v, IDFrom: doc.IDFrom.v, IDMatches: doc.IDMatches.v, Key: doc.Key.v,
-		AppProfile: doc.AppProfile.v, Create: Create(doc.Create.v), NullString: doc.NullString.v,
+		AppProfile: doc.AppProfile.v, AuthorizedView: doc.View.v, Create: Create(doc.Create.v), NullString: doc.NullString.v,
 	}
 	t.Project = b.place(doc.Project, defaults.Project, b.options.Project, e.at, "project", "BIGTABLE_PROJECT")
 	t.Instance = b.place(doc.Instance, defaults.Instance, b.options.Instance, e.at, "instance", "BIGTABLE_INSTANCE")
@@ -41,6 +41,9 @@ func (b *builder) table(e *entry[tableDoc], defaults *bigtableDoc) *Table {
 		b.fail(doc.IDMatches.at, "stands without idFrom: there is no computed id to match")
 	case !doc.IDFrom.given() && !doc.ID.given():
 		t.ID = t.Name
+	}
+	if doc.View.given() && t.Create == CreateIfNeeded {
+		b.fail(doc.View.at, "stands beside create: if-needed: a view does not let anyone make tables or families")
 	}
 	if doc.Key.v.Kind == cell.JSON {
 		b.fail(doc.Key.at, "json is no encoding for a row key: use string or bytes")

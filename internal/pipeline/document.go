@@ -33,6 +33,7 @@ type tableDoc struct {
 	IDMatches  pattern         `key:"idMatches" doc:"what a computed id must match in full, or the record fails"`
 	Key        encoding        `key:"key" default:"string" doc:"the encoding of the row key"`
 	AppProfile text            `key:"appProfile" shape:"profile" doc:"the application profile of writes; absent: the instance's default"`
+	View       text            `key:"authorizedView" shape:"view" doc:"an authorized view of the table, through which it is written and scanned"`
 	Create     text            `key:"create" default:"never" one:"never|if-needed" doc:"whether a missing table or family is created"`
 	NullString text            `key:"nullString" default:"null" doc:"the cell that is a null in columns of text"`
 	Families   dict[familyDoc] `key:"families" need:"y" min:"1" keys:"family" doc:"the column families; an undeclared one is refused before sending"`

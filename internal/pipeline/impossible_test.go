@@ -67,6 +67,8 @@ func TestImpossibleCombinationsAreRefused(t *testing.T) {
 		{"tables", `agg: {families: {t: {aggregate: max, columns: {a: int64}}}}`, "declares no columns"},
 		{"tables", `gc: {families: {t: {gc: {union: []}}}}`, "an empty list"},
 		{"tables", `enc: {families: {t: {columns: {a: [int64]}}}}`, "takes an encoding such as int64, not a list"},
+		{"tables", `viewed: {authorizedView: v, create: if-needed, families: {cf: {}}}`, "stands beside create: if-needed"},
+		{"tables", `viewed: {authorizedView: -v, families: {cf: {}}}`, "is no authorized view id"},
 		{"mutations", `- deleteRow: false`, "takes true"},
 		{"mutations", `- deleteFamilies: []`, "an empty list"},
 		{"mutations", `- deleteFamilies: [nope]`, `declares no family "nope"`},

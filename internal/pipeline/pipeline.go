@@ -71,6 +71,7 @@ type Table struct {
 	IDMatches         *regexp.Regexp // every computed id matches it; nil for a literal id
 	Key               cell.Encoding
 	AppProfile        string
+	AuthorizedView    string // the id of a view of the table that calls name; empty: the whole table
 	Create            Create
 	NullString        string
 	Families          []*Family

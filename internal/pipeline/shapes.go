@@ -45,6 +45,8 @@ var shapes = map[string]shape{
 		form: regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,63}$`)},
 	"profile": {what: "application profile id", rule: "1 to 50 letters, digits, dashes, dots and underscores, no dash or dot first",
 		form: regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$`)},
+	"view": {what: "authorized view id", rule: "1 to 50 letters, digits, dashes, dots and underscores, no dash or dot first",
+		form: regexp.MustCompile(`^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$`)},
 	"topic": {what: "topic", rule: "the topic's id or projects/PROJECT/topics/ID",
 		form: regexp.MustCompile(`^(projects/[^/\s]+/topics/)?[A-Za-z][-A-Za-z0-9._~+%]{2,254}$`)},
 	"bucket": {what: "bucket name", rule: "3 to 222 lower-case letters, digits, dashes, dots and underscores, without gs://",

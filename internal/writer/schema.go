@@ -33,5 +33,5 @@ func Schemas(tables []*pipeline.Table) func(pipeline.TableRef) (Schema, error) {
 }
 
 func schemaOf(t *pipeline.Table) Schema {
-	return Schema{Name: t.Name, Computed: t.IDMatches != nil, AppProfile: t.AppProfile, Create: t.Create, Families: t.Families}
+	return Schema{Name: t.Name, Computed: t.IDMatches != nil, AppProfile: t.AppProfile, View: t.AuthorizedView, Create: t.Create, Families: t.Families}
 }

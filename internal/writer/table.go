@@ -100,7 +100,7 @@ func (w *Writer) table(ref pipeline.TableRef, now time.Time) (*table, error) {
 	}
 	t := &table{
 		w: w, ref: ref, schema: s, used: now,
-		rpc:  btrpc.NewTable(ref.String(), s.AppProfile),
+		rpc:  btrpc.NewTable(ref.String(), s.AppProfile).Through(s.View),
 		pace: newPace(w.cfg.Limits.Batch), inspect: inspection{turn: make(chan struct{}, 1)},
 		patience: leastPatience, late: lateRows{seed: w.seed},
 	}

@@ -78,6 +78,7 @@ type Schema struct {
 	Name       string // the table's name in the pipeline file, for messages
 	Computed   bool   // the id is computed of records, and so no error and no log line names it
 	AppProfile string
+	View       string // the id of an authorized view; empty: the whole table
 	Create     pipeline.Create
 	Families   []*pipeline.Family
 }

@@ -33,8 +33,8 @@ func (f *Function) scanPlanner(cfg *Config) (http.Handler, error) {
 	f.onClose(conn.Close)
 	out := scanplanner.Config{
 		Pipeline: cfg.Pipeline, Ledger: l, Budget: scanplanner.Budget, Logger: cfg.Logger,
-		Sample: func(ctx context.Context, t pipeline.TableRef, profile string) ([]btrpc.Sample, error) {
-			return btrpc.NewTable(t.String(), profile).SampleRowKeys(ctx, conn)
+		Sample: func(ctx context.Context, s *pipeline.Scan) ([]btrpc.Sample, error) {
+			return ScannedTable(s).SampleRowKeys(ctx, conn)
 		},
 	}
 	if out.Tasks, out.Done, err = f.scanTopics(cfg); err != nil {
@@ -44,6 +44,11 @@ func (f *Function) scanPlanner(cfg *Config) (http.Handler, error) {
 		return nil, err
 	}
 	return scanplanner.New(out)
+}
+
+// ScannedTable is the table that a scan reads, through the view that the file names.
+func ScannedTable(s *pipeline.Scan) *btrpc.Table {
+	return btrpc.NewTable(s.Table.Ref().String(), s.AppProfile).Through(s.Table.AuthorizedView)
 }
 
 // ScanWorker builds the function scan-worker.

@@ -14,6 +14,9 @@ import (
 func PrintGrants(p *terminal.Printer, file string, grants []lint.Grant) {
 	for _, g := range grants {
 		p.Printf("%s: grant %s: %s on %s %s: %s\n", file, g.Principal, g.Role, g.On.Kind, g.On.Name, g.Why)
+		if g.Command != "" {
+			p.Printf("%s: grant %s: Terraform has no resource for it; run: %s\n", file, g.Principal, g.Command)
+		}
 	}
 }
 

@@ -47,11 +47,31 @@ func (d *Deployment) createTables(ctx context.Context, p *pipeline.Pipeline) err
 		if status.Code(err) == codes.AlreadyExists {
 			err = alterTable(ctx, admin, ref.String(), s.Declared(), streamOf(p, t))
 		}
+		if err == nil && t.AuthorizedView != "" {
+			err = createView(ctx, admin, t)
+		}
 		if err != nil {
 			return fmt.Errorf("creating table %s: %w", t.Name, err)
 		}
 	}
 	return nil
+}
+
+// createView makes the authorized view that a table names, if it is not there. It shows every
+// row and every column of the declared families: the file does not say what the real one shows.
+func createView(ctx context.Context, admin adminpb.BigtableTableAdminClient, t *pipeline.Table) error {
+	subset := &adminpb.AuthorizedView_SubsetView{RowPrefixes: [][]byte{{}}, FamilySubsets: map[string]*adminpb.AuthorizedView_FamilySubsets{}}
+	for _, f := range t.Families {
+		subset.FamilySubsets[f.Name] = &adminpb.AuthorizedView_FamilySubsets{QualifierPrefixes: [][]byte{{}}}
+	}
+	_, err := admin.CreateAuthorizedView(ctx, &adminpb.CreateAuthorizedViewRequest{
+		Parent: t.Ref().String(), AuthorizedViewId: t.AuthorizedView,
+		AuthorizedView: &adminpb.AuthorizedView{AuthorizedView: &adminpb.AuthorizedView_SubsetView_{SubsetView: subset}},
+	})
+	if status.Code(err) == codes.AlreadyExists {
+		return nil
+	}
+	return err
 }
 
 // createProfiles makes the application profiles that are not there. Each routes to the

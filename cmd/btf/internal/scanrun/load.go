@@ -139,7 +139,7 @@ func connect(env assemble.Env, t *target, d *decision, open *closers) (*connecti
 		}
 	}
 	return &connection{services: services, probe: func(ctx context.Context) error {
-		_, err := btrpc.NewTable(t.scan.Table.Ref().String(), t.scan.AppProfile).SampleRowKeys(ctx, conn)
+		_, err := assemble.ScannedTable(t.scan).SampleRowKeys(ctx, conn)
 		return err
 	}}, nil
 }
