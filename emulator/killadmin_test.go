@@ -2,8 +2,12 @@ package emulator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +148,7 @@ func killAdminRound(t *testing.T, seed uint64) {
 			all = append(all, a)
 			administrators.Go(func() { a.administerUntilKilled(ctx, conn, fmt.Sprintf("w%d-%d", life, w), &acks) })
 		}
+		suite := startSuite(t, conn.Target())
 		for enough := 20 + random.Int64N(300); acks.Load() < enough && ctx.Err() == nil; {
 			time.Sleep(time.Millisecond) // pacing of the kill only: any moment will do
 		}
@@ -153,9 +158,37 @@ func killAdminRound(t *testing.T, seed uint64) {
 		administrators.Wait()
 		cancel()
 		_ = cmd.Wait() // says that it was killed
+		stopSuite(t, suite)
 		conn.Close()
 		checkAdministered(t, dir, all)
 	}
+}
+
+// startSuite runs the integration tests of Google's Go client against the child, if
+// emulator/conformance/run has built them: all of them at once are a load of every kind.
+func startSuite(t *testing.T, target string) *exec.Cmd {
+	dir := os.Getenv("SUITE_DIR")
+	if dir == "" {
+		return nil
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "suite.test"), "-test.run", "^TestIntegration_")
+	cmd.Dir = filepath.Join(dir, "bigtable")
+	cmd.Env = append(os.Environ(), "SUITE_ADDRESS="+strings.TrimPrefix(target, "passthrough:///"), "SUITE_INSTANCE=suite")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// stopSuite ends the suite, whose emulator is dead.
+func stopSuite(t *testing.T, suite *exec.Cmd) {
+	if suite == nil {
+		return
+	}
+	if err := suite.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+	_ = suite.Wait() // its tests fail once the emulator is dead
 }
 
 // checkAdministered opens the data directory and compares. Instances must be
