@@ -190,7 +190,7 @@ func (f *fixture) splitsAgain(t *testing.T, l *ledger.Ledger) {
 // A reply is lost at each call of the ledger in turn while an epoch begins, or the process dies
 // there and begins it again: each partition is there once, at its position.
 func lostEpoch(t *testing.T, f *fixture) {
-	for i, fault := range []Fault{FaultLost, FaultReplyLost, FaultRepeated, FaultCrash, FaultCrashAfter} {
+	for i, fault := range []Fault{FaultReplyLost, FaultCrashAfter} {
 		for call := 0; ; call++ {
 			pipeline := fmt.Sprintf("%s-%d-%d", f.pipeline, i, call)
 			l := ledger.New(f, pipeline, ledger.Options{})

@@ -101,7 +101,8 @@ func into(p rowrange.Range, targets []rowrange.Range) (out []changestream.Succes
 	return out
 }
 
-// A partition splits, its parts merge, and the merged one moves: stream cases 19, 20, 49.
+// A partition splits, its parts merge, and the merged one moves.
+// stream-case: 19, 20, 49
 func closes(t *testing.T, f *fixture) {
 	l := ledger.New(f, f.pipeline, ledger.Options{})
 	top := f.partitioned(t, l, keysOf("-"))
@@ -136,7 +137,8 @@ func closes(t *testing.T, f *fixture) {
 	}
 }
 
-// A holder is paused while its partition splits and is formed again: stream case 50.
+// A holder is paused while its partition splits and is formed again.
+// stream-case: 50
 func pausedHolder(t *testing.T, f *fixture) {
 	l := ledger.New(f, f.pipeline, ledger.Options{Lease: 50 * time.Millisecond})
 	first := f.partitioned(t, l, keysOf("-")).Partitions[0]
@@ -163,7 +165,8 @@ func pausedHolder(t *testing.T, f *fixture) {
 	}
 }
 
-// The parents of one partition close at once; the last one opens it: stream case 20.
+// The parents of one partition close at once; the last one opens it.
+// stream-case: 20
 func merging(t *testing.T, f *fixture) {
 	const n = 12
 	var service []rowrange.Range
@@ -203,7 +206,8 @@ func merging(t *testing.T, f *fixture) {
 	}
 }
 
-// A partition closes into hundreds, with keys that are no text: stream case 43.
+// A partition closes into hundreds, with keys that are no text.
+// stream-case: 43
 func manySuccessors(t *testing.T, f *fixture) {
 	l := ledger.New(f, f.pipeline, ledger.Options{})
 	first := f.partitioned(t, l, keysOf("-")).Partitions[0]
@@ -267,7 +271,8 @@ func lostClose(t *testing.T, f *fixture) {
 }
 
 // A range whose other parent splits again before it closes is opened with the token that
-// waits, unless a parent has closed since it was decided: stream case 26.
+// waits, unless a parent has closed since it was decided.
+// stream-case: 26
 func recoveries(t *testing.T, f *fixture) {
 	l := ledger.New(f, f.pipeline, ledger.Options{})
 	top := f.partitioned(t, l, keysOf("-b b-c c-"))
