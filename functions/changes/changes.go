@@ -81,6 +81,17 @@ type Config struct {
 	// has listed all partitions.
 	Report func(context.Context, Visit)
 	Ticked func(context.Context, Reconciliation)
+	// Reading is called with 1 when a read of a stream opens and with -1 when it ends. It may be
+	// nil.
+	Reading func(ctx context.Context, stream string, n int64)
+}
+
+// reading is Reading for one stream.
+func (c *Config) reading(ctx context.Context, change *pipeline.Change) func(int64) {
+	if c.Reading == nil {
+		return nil
+	}
+	return func(n int64) { c.Reading(ctx, change.Name, n) }
 }
 
 type function struct {

@@ -27,7 +27,7 @@ const toLog = "to: {log: {}}"
 // A stream that starts now misses nothing from then on, also where its first window has no
 // change, and goes on through a split and a merge whose successors are read at once.
 //
-// covers: CS-01, CS-08, CS-09
+// covers: CS-01, CS-08, CS-09, CS-33
 // stream-case: 1, 19, 20, 35, 52
 func TestAStreamIsFollowedThroughASplitAndAMerge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -328,6 +328,8 @@ func TestAStreamStartsWhereTheFileSays(t *testing.T) {
 
 // What a window does not finish, the next one does; a stop ends a visit at once, with all
 // that it has acknowledged committed.
+//
+// covers: CS-04
 func TestAVisitEndsWithItsWindowOrItsProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "idleStop: false, window: 20s, "+toLog)

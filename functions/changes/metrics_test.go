@@ -17,7 +17,7 @@ import (
 // Instruments count what a stream brings and what a filter leaves of it, and show at each
 // tick how many partitions there are and how far the oldest is behind.
 //
-// covers: MET-15, MET-17, MET-19, MET-20, MET-21, MET-23
+// covers: MET-15, MET-17, MET-19, MET-20, MET-21, MET-23, MET-24
 func TestInstrumentsShowAStreamAndItsPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "filter: {families: {include: [cf]}, dropEmpty: true}, "+toLog)

@@ -65,6 +65,7 @@ type Metrics struct {
 	changes, records, dropped, visits, closed, failed metric.Int64Counter
 	opens, heartbeats, user, garbage                  metric.Int64Counter
 	filtered, skipped, split, merged                  metric.Int64Counter
+	missed                                            metric.Int64Gauge
 }
 
 // NewMetrics makes the instruments.
@@ -85,6 +86,7 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 		filtered:   made.Counter("btf.changes.entries.filtered", "{entry}", "Entries that the filter has left out."),
 		skipped:    made.Counter("btf.changes.skipped", "{change}", "Changes of which the filter has left nothing."),
 		split:      made.Counter("btf.changes.partitions.split", "{partition}", "Partitions that closed into several."),
+		missed:     made.Gauge("btf.changes.heartbeats.missed", "{heartbeat}", "Heartbeats in a row that were due and did not come in the last visit, at most."),
 		merged:     made.Counter("btf.changes.partitions.merged", "{partition}", "Partitions that closed into one, merged with others or moved."),
 	}
 	return m, made.Err("changes")
@@ -106,6 +108,9 @@ func (m *Metrics) Report(ctx context.Context, v Visit) {
 	add(m.garbage, v.Garbage)
 	add(m.filtered, v.Filtered)
 	add(m.skipped, v.Skipped)
+	if v.Opens > 0 {
+		m.missed.Record(ctx, v.Missed, stream)
+	}
 	if v.Fence > 0 {
 		add(m.visits, 1)
 	}
@@ -121,6 +126,15 @@ func (m *Metrics) Report(ctx context.Context, v Visit) {
 	case OutcomeFailed:
 		add(m.failed, 1)
 	}
+}
+
+// NewReadingMetric makes the instrument of reads that are open, which Config.Reading takes.
+func NewReadingMetric(meter metric.Meter) (func(ctx context.Context, stream string, n int64), error) {
+	made := telemetry.Instruments{Meter: meter}
+	open := made.UpDownCounter("btf.changes.streams.open", "{stream}", "Streams that are being read.")
+	return func(ctx context.Context, stream string, n int64) {
+		open.Add(ctx, n, metric.WithAttributeSet(attribute.NewSet(attribute.String("stream", stream))))
+	}, made.Err("changes")
 }
 
 // TickMetrics are the OpenTelemetry instruments of reconciliations. It is safe for concurrent use.

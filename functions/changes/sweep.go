@@ -131,7 +131,8 @@ func (f *function) sweep(ctx context.Context, s *stream, p *ledger.Partition, v 
 		return nil, err
 	}
 	began := p.Now()
-	r := changeread.Reader{Table: s.table, Conn: conn, Opening: p.Opening, End: s.change.End, Heartbeat: f.cfg.Heartbeat, MaxBytes: s.change.MaxRecordBytes}
+	r := changeread.Reader{Table: s.table, Conn: conn, Opening: p.Opening, End: s.change.End, Heartbeat: f.cfg.Heartbeat, MaxBytes: s.change.MaxRecordBytes,
+		Reading: f.cfg.reading(ctx, s.change)}
 	var at *changestream.Position
 	closed, err := r.Read(ctx, func(item changestream.Item) (bool, error) {
 		v.Seen.note(item)
@@ -143,6 +144,7 @@ func (f *function) sweep(ctx context.Context, s *stream, p *ledger.Partition, v 
 		return at.LowWatermark.Before(began) && v.Heartbeats < sweepBeats, nil
 	})
 	v.Opens += r.Opens
+	v.Missed = max(v.Missed, r.Missed)
 	if closed != nil {
 		at = nil
 	}

@@ -250,6 +250,8 @@ func TestASweepThatDoesNotEndLeavesTheRestToAnother(t *testing.T) {
 
 // Sweeps go on side by side with everything else: a partition that two invocations sweep is
 // read by one holder once a change comes.
+//
+// covers: CS-35
 func TestSweepsAtTheSameTimeDeliverAChangeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := swept(t, toLog, 1)

@@ -45,6 +45,8 @@ type Visit struct {
 	ledger.Counts
 	Bytes int64
 	Opens int64 // streams that the service was asked for
+	// Missed is the largest number of heartbeats in a row that were due and did not come.
+	Missed int64
 	Seen
 	// Filtered are the entries that the filter has left out, Skipped the changes of which it
 	// has left nothing (dropEmpty).
@@ -154,6 +156,7 @@ func (w *work) run(ctx, slice context.Context) {
 	r, err := w.relay(ctx, slice)
 	if w.source != nil {
 		w.visit.Opens += w.source.Opens
+		w.visit.Missed = max(w.visit.Missed, w.source.Missed)
 	}
 	w.visit.Counts = ledger.Counts{Rows: r.Rows, Records: r.Records, Dropped: r.Dropped}
 	w.visit.Bytes, w.visit.LowWatermark = r.Bytes, r.Last.LowWatermark
@@ -184,6 +187,7 @@ func (w *work) relay(ctx, slice context.Context) (r result, err error) {
 	}
 	w.source = &source{idleStop: w.change.IdleStop, seen: &w.visit.Seen, Reader: changeread.Reader{
 		Table: w.table, Conn: conn, Opening: opening, End: w.change.End, Heartbeat: w.cfg.Heartbeat, MaxBytes: w.change.MaxRecordBytes,
+		Reading: w.cfg.reading(ctx, w.change),
 	}}
 	if !w.goesOn() {
 		w.source.refuse = w.refuse

@@ -33,6 +33,11 @@ type Reader struct {
 	MaxBytes int64
 	// Opens counts the streams that the service was asked for.
 	Opens int64
+	// Missed is the largest number of whole heartbeat intervals for which the reader has waited
+	// for a message in vain, 0 if none was ever late.
+	Missed int64
+	// Reading is called with 1 when a stream opens and with -1 when it ends. It may be nil.
+	Reading func(n int64)
 
 	last changestream.Position // of the last item that was taken; Token empty: none was
 }
@@ -98,9 +103,17 @@ func (a *attempt) read(ctx context.Context, cookies *metadata.MD) error {
 		return err
 	}
 	defer stream.Close()
+	if a.Reading != nil {
+		a.Reading(1)
+		defer a.Reading(-1)
+	}
 	assembler := changestream.NewAssembler(a.MaxBytes)
 	for {
+		asked := time.Now()
 		resp, err := stream.Recv()
+		if a.Heartbeat > 0 {
+			a.Missed = max(a.Missed, int64(time.Since(asked)/a.Heartbeat)-1)
+		}
 		if err != nil {
 			*cookies = stream.Cookies()
 			if errors.Is(err, io.EOF) {

@@ -547,3 +547,22 @@ func TestADraftLeavesOutWhatAFaultMayHaveChanged(t *testing.T) {
 		t.Errorf("of what is no YAML: %v, %v", p, err)
 	}
 }
+
+// What belongs to scans is refused in changes, and the other way round.
+//
+// covers: CSQ-01
+func TestOptionsOfScansAndOfChangesAreNotMixed(t *testing.T) {
+	const file = `version: 1
+name: orders
+bigtable: {project: p, instance: i}
+tables: {orders: {families: {cf: {}}}}
+`
+	for section, option := range map[string]string{
+		"scans: {all: {table: orders, to: {log: {}}, %s}}":                     "window: 55s",
+		"changes: {feed: {table: orders, appProfile: one, to: {log: {}}, %s}}": "limit: 10",
+	} {
+		if _, err := Parse(fmt.Appendf(nil, file+section, option), Options{File: "p.yaml"}); err == nil || !strings.Contains(err.Error(), strings.SplitN(option, ":", 2)[0]) {
+			t.Errorf("%s: %v", option, err)
+		}
+	}
+}

@@ -59,6 +59,8 @@ func (y yielding) Read(ctx context.Context, yield func(int) bool) error {
 
 // Whatever the sizes and the sinks, all is sent, and no more is held than the memory and
 // the one unit of each run that waits.
+//
+// covers: CS-05
 func TestRunsShareTheirMemory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		total := rapid.Int64Range(1, 300).Draw(rt, "total")

@@ -28,6 +28,13 @@ func (i *Instruments) Gauge(name, unit, what string) metric.Int64Gauge {
 	return g
 }
 
+// UpDownCounter makes a counter that may fall.
+func (i *Instruments) UpDownCounter(name, unit, what string) metric.Int64UpDownCounter {
+	c, err := i.Meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	i.Note(err)
+	return c
+}
+
 // Note keeps the error of an instrument that was made elsewhere, if it has one.
 func (i *Instruments) Note(err error) { i.errs = append(i.errs, err) }
 

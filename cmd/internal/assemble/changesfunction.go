@@ -56,5 +56,10 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 	if out.Ticked, err = report(cfg, "changes", changes.LogTick, changes.NewTickMetrics, nil); err != nil {
 		return nil, err
 	}
+	if cfg.Meters != nil {
+		if out.Reading, err = changes.NewReadingMetric(cfg.Meters.Meter("changes")); err != nil {
+			return nil, err
+		}
+	}
 	return changes.New(out)
 }
