@@ -14,6 +14,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
@@ -35,23 +36,14 @@ type parts struct {
 	handlers map[string]http.Handler
 	stopping context.Context // ends when the process is to stop
 	stop     context.CancelFunc
-	closers  []func() error
+	open     closers.Stack
 }
 
-// close ends what the functions hold, the newest first.
-func (p *parts) close() error {
-	var errs []error
-	for _, c := range slices.Backward(p.closers) {
-		errs = append(errs, c())
-	}
-	return errors.Join(errs...)
-}
-
-// closeWithin is close for a process that is about to end: what takes longer than d is
-// left behind.
+// closeWithin closes what the functions hold for a process that is about to end: what takes longer
+// than d is left behind.
 func (p *parts) closeWithin(d time.Duration) error {
 	closed := make(chan error, 1)
-	go func() { closed <- p.close() }()
+	go func() { closed <- p.open.Close() }()
 	select {
 	case err := <-closed:
 		return err
@@ -78,11 +70,11 @@ func build(env environment) (_ *parts, err error) {
 	out := &parts{handlers: map[string]http.Handler{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, out.close())
+			err = errors.Join(err, out.open.Close())
 		}
 	}()
 	out.stopping, out.stop = context.WithCancel(context.Background())
-	out.closers = append(out.closers, func() error { out.stop(); return nil })
+	out.open.Add(func() error { out.stop(); return nil })
 	cfg, err := out.config(loaded, env)
 	if err != nil {
 		return nil, err
@@ -95,7 +87,7 @@ func build(env environment) (_ *parts, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("building %s: %w", b.Name, err)
 		}
-		out.closers = append(out.closers, f.Close)
+		out.open.Add(f.Close)
 		out.handlers[string(b.Name)] = caller.guard(f)
 	}
 	if len(out.handlers) == 0 {
@@ -133,7 +125,7 @@ func (p *parts) config(loaded *lint.Loaded, env environment) (assemble.Config, e
 	if err != nil {
 		return assemble.Config{}, err
 	}
-	p.closers = append(p.closers, services.Close)
+	p.open.Add(services.Close)
 	return assemble.Config{
 		Pipeline: loaded.Pipeline, Compiled: loaded.Write,
 		Dialer: services.Dialer, PubSub: services.PubSub, Ledger: services.Ledger,
@@ -152,7 +144,7 @@ func (p *parts) startMeters(file *pipeline.Pipeline, env environment) (*telemetr
 	if err != nil {
 		return nil, err
 	}
-	p.closers = append(p.closers, func() error {
+	p.open.Add(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		return meters.Shutdown(ctx)

@@ -106,7 +106,7 @@ func checkedFunctions(t testing.TB, g *google, log *functest.Log) *parts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { built.close() })
+	t.Cleanup(func() { built.open.Close() })
 	return built
 }
 

@@ -43,7 +43,7 @@ scans:
 		if got := google.Caller(method); got != account {
 			t.Errorf("%s: %s was called by %q, want %q (answer %d)", target, method, got, account, out.Code)
 		}
-		if err := p.close(); err != nil {
+		if err := p.open.Close(); err != nil {
 			t.Errorf("%s: %v", target, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
@@ -107,13 +108,11 @@ type Reports struct {
 // Function is a function with what it holds open. It must be closed once it serves no more.
 type Function struct {
 	http.Handler
-	closers []func() error
+	open closers.Stack
 }
 
 // Close ends what the function holds, the newest first.
-func (f *Function) Close() error { return closeAll(f.closers) }
-
-func (f *Function) onClose(c func() error) { f.closers = append(f.closers, c) }
+func (f *Function) Close() error { return f.open.Close() }
 
 // build calls make with a new function, and closes what that has opened if it fails.
 func build(make func(*Function) (http.Handler, error)) (*Function, error) {
@@ -132,7 +131,7 @@ func (f *Function) deadLetters(cfg *Config) (*deadletter.Publisher, error) {
 		return nil, fmt.Errorf("opening the topic of dead letters: %w", err)
 	}
 	letters := deadletter.NewPublisher(client.Publisher(pipeline.TopicDeadLetter.Of(cfg.Pipeline.Name)))
-	f.onClose(letters.Close)
+	f.open.Add(letters.Close)
 	return letters, nil
 }
 
@@ -143,7 +142,7 @@ func (f *Function) topic(cfg *Config, t pipeline.Topic) (*task.Publisher, error)
 		return nil, err
 	}
 	p := task.NewPublisher(client.Publisher(t.Of(cfg.Pipeline.Name)))
-	f.onClose(p.Close)
+	f.open.Add(p.Close)
 	return p, nil
 }
 

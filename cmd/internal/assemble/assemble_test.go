@@ -63,8 +63,8 @@ func TestAHalfBuiltFunctionClosesWhatItOpenedTheNewestFirst(t *testing.T) {
 	}
 	failed, stuck := errors.New("no topic"), errors.New("it does not close")
 	f, err := build(func(f *Function) (http.Handler, error) {
-		f.onClose(closing("connection", stuck))
-		f.onClose(closing("publisher", nil))
+		f.open.Add(closing("connection", stuck))
+		f.open.Add(closing("publisher", nil))
 		return nil, failed
 	})
 	if f != nil || !errors.Is(err, failed) || !errors.Is(err, stuck) || !slices.Equal(closed, []string{"publisher", "connection"}) {

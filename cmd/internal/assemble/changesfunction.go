@@ -29,12 +29,12 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.onClose(conn.Close)
+	f.open.Add(conn.Close)
 	admin, err := cfg.Dialer.Admin(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	f.onClose(admin.Close)
+	f.open.Add(admin.Close)
 	tasks, err := f.topic(cfg, pipeline.TopicChangeTasks)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ func (f *Function) scanPlanner(cfg *Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.onClose(conn.Close)
+	f.open.Add(conn.Close)
 	out := scanplanner.Config{
 		Pipeline: cfg.Pipeline, Ledger: l, Budget: scanplanner.Budget, Logger: cfg.Logger,
 		Sample: func(ctx context.Context, s *pipeline.Scan) ([]btrpc.Sample, error) {
@@ -62,7 +62,7 @@ func (f *Function) scanWorker(cfg *Config) (http.Handler, error) {
 		return nil, err
 	}
 	tables := scanworker.NewTables(cfg.Dialer)
-	f.onClose(tables.Close)
+	f.open.Add(tables.Close)
 	out := scanworker.Config{
 		Pipeline: cfg.Pipeline, Ledger: l, Table: tables.Table, Sink: scanSink(cfg), Holder: cfg.Holder,
 		Budget: scanworker.Budget, Slice: scanworker.Slice, CommitEvery: scanworker.CommitEvery,

@@ -2,14 +2,13 @@ package assemble
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"cloud.google.com/go/pubsub/v2"
 	"google.golang.org/api/option"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -37,10 +36,10 @@ type Services struct {
 	Dialer *btrpc.Dialer
 	cfg    ServicesConfig
 
-	mu      sync.Mutex
-	client  *pubsub.Client
-	ledger  *ledger.Ledger
-	closers []func() error
+	mu     sync.Mutex
+	client *pubsub.Client
+	ledger *ledger.Ledger
+	open   closers.Stack
 }
 
 // NewServices reads the credentials. It connects to nothing. The caller must Close the
@@ -71,7 +70,8 @@ func (s *Services) PubSub(ctx context.Context) (*pubsub.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Pub/Sub: %w", err)
 	}
-	s.client, s.closers = client, append(s.closers, client.Close)
+	s.client = client
+	s.open.Add(client.Close)
 	return client, nil
 }
 
@@ -94,7 +94,8 @@ func (s *Services) Ledger(ctx context.Context) (*ledger.Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ledger, s.closers = l, append(s.closers, closer)
+	s.ledger = l
+	s.open.Add(closer)
 	return l, nil
 }
 
@@ -102,7 +103,7 @@ func (s *Services) Ledger(ctx context.Context) (*ledger.Ledger, error) {
 func (s *Services) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return closeAll(s.closers)
+	return s.open.Close()
 }
 
 // OpenLedger opens the ledger of a pipeline at a place. The caller closes it. google are
@@ -121,13 +122,4 @@ func OpenLedger(ctx context.Context, place ledger.Location, pipelineName string,
 		return nil, nil, err
 	}
 	return ledger.New(store, pipelineName, o), store.Close, nil
-}
-
-// closeAll calls closers, the newest first.
-func closeAll(closers []func() error) error {
-	var errs []error
-	for _, c := range slices.Backward(closers) {
-		errs = append(errs, c())
-	}
-	return errors.Join(errs...)
 }

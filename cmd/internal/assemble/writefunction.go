@@ -32,7 +32,7 @@ func (f *Function) write(cfg *Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.onClose(func() error {
+	f.open.Add(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.CloseTime)
 		defer cancel()
 		return w.Close(ctx)
@@ -63,7 +63,7 @@ func (f *Function) writeReport(cfg *Config, gauges write.Gauges) (func(context.C
 		return nil, err
 	}
 	log := write.NewLog(cfg.Logger, cfg.Pipeline.Name)
-	f.onClose(log.Flush)
+	f.open.Add(log.Flush)
 	return reportTo(log.Report, metrics.Report, cfg.Reports.Write), nil
 }
 

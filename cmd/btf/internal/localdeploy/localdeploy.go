@@ -15,6 +15,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
@@ -81,7 +82,7 @@ type Deployment struct {
 	services map[string]*service                 // by the service's id
 	pushes   map[string]*localcloud.Subscription // by the subscription's id
 	made     map[string]bool                     // what once has made
-	closers  []func() error
+	open     closers.Stack
 }
 
 // Start deploys a pipeline.
@@ -117,8 +118,6 @@ func (d *Deployment) ServiceURL(id string) string {
 	return ""
 }
 
-func (d *Deployment) onClose(f func() error) { d.closers = append(d.closers, f) }
-
 // Close ends everything: deliveries first, which need all the rest, then the newest
 // first.
 func (d *Deployment) Close() error {
@@ -132,12 +131,7 @@ func (d *Deployment) Close() error {
 		defer cancel()
 		errs = append(errs, d.Cloud.Close(ctx))
 	}
-	for len(d.closers) > 0 {
-		last := len(d.closers) - 1
-		errs = append(errs, d.closers[last]())
-		d.closers = d.closers[:last]
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.open.Close())...)
 }
 
 func (d *Deployment) startBigtable(ctx context.Context) error {
@@ -153,7 +147,7 @@ func (d *Deployment) startBigtable(ctx context.Context) error {
 	var serving sync.WaitGroup
 	var served error
 	serving.Go(func() { served = d.Emulator.Serve(listener) })
-	d.onClose(func() error {
+	d.open.Add(func() error {
 		err := d.Emulator.Close()
 		serving.Wait()
 		return errors.Join(err, served)
@@ -176,6 +170,6 @@ func (d *Deployment) startPubSub(ctx context.Context) error {
 	if d.Client, err = d.Cloud.Client(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	d.onClose(d.Client.Close)
+	d.open.Add(d.Client.Close)
 	return nil
 }

@@ -37,8 +37,8 @@ func (d *Deployment) startService(ctx context.Context, id string) error {
 	d.mu.Lock()
 	d.services[id] = s
 	d.mu.Unlock()
-	d.onClose(s.versions.close)
-	d.onClose(func() error {
+	d.open.Add(s.versions.close)
+	d.open.Add(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		err := server.Shutdown(ctx)

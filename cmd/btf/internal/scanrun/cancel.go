@@ -7,14 +7,15 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // Cancel ends the scan of an id for good, even if another process reads it. file and name are
 // the pipeline file and the scan's name, which need not be in it any more.
 func Cancel(ctx context.Context, c Console, file, name, id string) (err error) {
-	var open closers
-	defer func() { err = errors.Join(err, open.close()) }()
+	var open closers.Stack
+	defer func() { err = errors.Join(err, open.Close()) }()
 	p, err := setup.ParseFile(c.Env, file) // what the scan asks for need not compile
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/internal/rowrange"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -136,8 +137,8 @@ func TestAnOutputIsNotEmptiedOnceSomethingIsCommittedToIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.finish(2)
-	var open closers
-	defer open.close()
+	var open closers.Stack
+	defer open.Close()
 	if _, err := openJob(t.Context(), s.console, target, d, &open); err == nil || !strings.Contains(err.Error(), "another process has gone on with it just now: give the command again") {
 		t.Errorf("ended with %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
@@ -16,7 +17,7 @@ import (
 )
 
 // functions builds planner and worker around a queue that stands for their topics.
-func (j *job) functions(ctx context.Context, services *assemble.Services, open *closers) (*queue, error) {
+func (j *job) functions(ctx context.Context, services *assemble.Services, open *closers.Stack) (*queue, error) {
 	q := newQueue(ctx)
 	cfg := assemble.Config{
 		Pipeline: only(j.pipeline, j.scan.Name), Dialer: services.Dialer, PubSub: services.PubSub,
@@ -40,12 +41,12 @@ func (j *job) functions(ctx context.Context, services *assemble.Services, open *
 	if err != nil {
 		return nil, err
 	}
-	open.add(planner.Close)
+	open.Add(planner.Close)
 	worker, err := assemble.ScanWorker(cfg)
 	if err != nil {
 		return nil, err
 	}
-	open.add(worker.Close)
+	open.Add(worker.Close)
 	q.planner, q.worker = planner, worker
 	return q, nil
 }

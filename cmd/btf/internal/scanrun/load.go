@@ -8,6 +8,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
@@ -122,17 +123,17 @@ type connection struct {
 
 // connect connects to the services, which need not answer yet. It fails if there are no
 // credentials for a service that the scan needs.
-func connect(env assemble.Env, t *target, d *decision, open *closers) (*connection, error) {
+func connect(env assemble.Env, t *target, d *decision, open *closers.Stack) (*connection, error) {
 	services, err := assemble.NewServices(assemble.ServicesConfig{Env: env, Pipeline: t.pipeline, UserAgent: "btf"})
 	if err != nil {
 		return nil, err
 	}
-	open.add(services.Close)
+	open.Add(services.Close)
 	conn, err := services.Dialer.Data(context.Background())
 	if err != nil {
 		return nil, setup.Unconnected(err, btrpc.EmulatorVariable)
 	}
-	open.add(conn.Close)
+	open.Add(conn.Close)
 	if t.scan.OnFailure == pipeline.PolicyDeadLetter || d.to == "" && t.scan.To.PubSub != nil {
 		if _, err := services.PubSub(context.Background()); err != nil {
 			return nil, setup.Unconnected(err, assemble.PubSubEmulatorVariable)

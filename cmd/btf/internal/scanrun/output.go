@@ -10,6 +10,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 )
 
 // output is where a scan's records go.
@@ -18,7 +19,7 @@ type output struct {
 	file  *linefile.File  // of lines; nil: they go to stdout
 }
 
-func openOutput(c Console, d *decision, open *closers) (*output, error) {
+func openOutput(c Console, d *decision, open *closers.Stack) (*output, error) {
 	switch d.to {
 	case "":
 		return &output{}, nil
@@ -39,7 +40,7 @@ func openOutput(c Console, d *decision, open *closers) (*output, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	open.add(file.Close)
+	open.Add(file.Close)
 	file.IDs = d.ids
 	out := &output{lines: file.Lines, file: file}
 	return out, out.checkKept(d)

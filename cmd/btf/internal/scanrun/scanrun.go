@@ -18,6 +18,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -68,8 +69,8 @@ type job struct {
 
 // Run runs a scan, or goes on with one, until it is finished or ctx ends.
 func Run(ctx context.Context, c Console, r Request) (err error) {
-	var open closers
-	defer func() { err = errors.Join(err, open.close()) }()
+	var open closers.Stack
+	defer func() { err = errors.Join(err, open.Close()) }()
 	t, d, err := prepare(ctx, c, r)
 	if errors.Is(err, errFinished) {
 		fmt.Fprintf(c.Stderr, "scan %s is done already\n", r.Resume)
@@ -119,7 +120,7 @@ func prepare(ctx context.Context, c Console, r Request) (*target, *decision, err
 
 // openJob opens the output and the ledger, and names the scan. Until something is sent, a
 // file that is there keeps what it holds, and one that is not there is made for the time.
-func openJob(ctx context.Context, c Console, t *target, d *decision, open *closers) (*job, error) {
+func openJob(ctx context.Context, c Console, t *target, d *decision, open *closers.Stack) (*job, error) {
 	out, err := openOutput(c, d, open)
 	if err != nil {
 		return nil, err
@@ -135,12 +136,12 @@ func openJob(ctx context.Context, c Console, t *target, d *decision, open *close
 	return j, j.checkUnmoved(ctx)
 }
 
-func openLedger(ctx context.Context, c Console, p *pipeline.Pipeline, open *closers) (l *ledger.Ledger, err error) {
+func openLedger(ctx context.Context, c Console, p *pipeline.Pipeline, open *closers.Stack) (l *ledger.Ledger, err error) {
 	err = c.await(ctx, p, func(ctx context.Context) error {
 		opened, closer, err := setup.OpenLedger(ctx, c.Env, p)
 		if err == nil {
 			l = opened
-			open.add(closer)
+			open.Add(closer)
 		}
 		return err
 	})
@@ -231,19 +232,4 @@ func (j *job) start(before int64) error {
 		fmt.Fprintf(j.Stderr, "%s is new: %s that the scan has delivered before are not in it\n", terminal.Escape(j.to), terminal.Plural(int(before), "row"))
 	}
 	return nil
-}
-
-// closers ends what was opened, the newest first.
-type closers []func() error
-
-func (c *closers) add(f func() error) { *c = append(*c, f) }
-
-func (c *closers) close() error {
-	var errs []error
-	for len(*c) > 0 {
-		last := len(*c) - 1
-		errs = append(errs, (*c)[last]())
-		*c = (*c)[:last]
-	}
-	return errors.Join(errs...)
 }
