@@ -18,6 +18,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/dev"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/devledger"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/status"
@@ -40,13 +41,22 @@ scans:
 `
 
 // startDevOf runs dev as the command does, but by a clock of the test's.
-func startDevOf(t *testing.T, text string, c clock) (*developing, *dev) {
+func startDevOf(t *testing.T, text string, c dev.Clock) (*developing, *dev.Dev) {
 	t.Helper()
 	in(t, map[string]string{"orders.yaml": text})
+	return runDev(t, c)
+}
+
+// runDev runs dev for the file that is there.
+func runDev(t *testing.T, c dev.Clock) (*developing, *dev.Dev) {
+	t.Helper()
 	d := &developing{t: t, done: make(chan error, 1)}
-	run := &dev{file: "orders.yaml", stdout: &d.stdout, tell: &teller{out: &d.stderr}, clock: c}
-	d.start(run.run)
-	return d, run
+	running, err := dev.Start(t.Context(), dev.Config{File: "orders.yaml", Stdout: &d.stdout, Stderr: &d.stderr, Clock: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.start(func(ctx context.Context) error { return errors.Join(running.Run(ctx), running.Close()) })
+	return d, running
 }
 
 // ask publishes a request and returns the scan's id.
@@ -66,11 +76,11 @@ type arrived struct {
 	got []string
 }
 
-func arrive(t *testing.T, d *dev, topic string) *arrived {
+func arrive(t *testing.T, d *dev.Dev, topic string) *arrived {
 	t.Helper()
 	a := &arrived{}
 	var err error
-	a.sub, err = d.local.Cloud.CreatePush(t.Context(), localcloud.Push{
+	a.sub, err = d.Local.Cloud.CreatePush(t.Context(), localcloud.Push{
 		ID: "test-" + strings.ReplaceAll(topic, "/", "-"), Topic: topic, AckDeadline: time.Minute, MinBackoff: time.Second, MaxBackoff: time.Second, Retention: time.Hour,
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			var body struct{ Message struct{ Data []byte } }
@@ -104,7 +114,7 @@ func (a *arrived) wait(t *testing.T, n int) []string {
 const withScan = "scans:\n  ids: {table: orders, emit: {id: rowKey, status: row.cf.status}, to: {pubsub: {topic: out}}}\n"
 
 func TestDevScansOnRequestWhatItHasWritten(t *testing.T) {
-	d, run := startDevOf(t, withValue("event.status")+withScan, systemClock())
+	d, run := startDevOf(t, withValue("event.status")+withScan, dev.SystemClock())
 	out := arrive(t, run, "out")
 	d.publish(`{"id": "a", "status": "PAID"}`, `{"id": "b", "status": "NEW"}`)
 	id := d.ask(`{"scan": "ids"}`)
@@ -217,9 +227,7 @@ func TestDevBeginsWithALedgerOfItsOwn(t *testing.T) {
 	if place, err := devledger.Running("orders"); place != (ledger.Location{}) || err != nil {
 		t.Errorf("none runs, and its ledger is said to be %q, %v", place, err)
 	}
-	again := &developing{t: t, done: make(chan error, 1)}
-	restarted := &dev{file: "orders.yaml", stdout: &again.stdout, tell: &teller{out: &again.stderr}, clock: systemClock()}
-	again.start(restarted.run)
+	again, _ := runDev(t, dev.SystemClock())
 	if id := again.ask(`{"scan": "shown"}`); id != first {
 		t.Fatalf("its first message is %s, and the first dev's was %s: this test shows nothing", id, first)
 	}
@@ -229,7 +237,7 @@ func TestDevBeginsWithALedgerOfItsOwn(t *testing.T) {
 
 func TestAScanUnderWayGoesOnInTheNewVersionOfTheFile(t *testing.T) {
 	file := withValue("event.status") + withScan
-	d, run := startDevOf(t, file, systemClock())
+	d, run := startDevOf(t, file, dev.SystemClock())
 	out := arrive(t, run, "out")
 	var events []string
 	for i := range 10 {
@@ -237,8 +245,8 @@ func TestAScanUnderWayGoesOnInTheNewVersionOfTheFile(t *testing.T) {
 	}
 	d.publish(events...)
 	// The stream breaks after four rows, and the next one never begins.
-	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 4})
-	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
+	run.Local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 4})
+	run.Local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
 	d.ask(`{"scan": "ids"}`)
 	out.wait(t, 4)
 	d.edit(strings.Replace(file, "status: row.cf.status", "state: row.cf.status", 1), `(reloaded) orders.yaml`)
@@ -259,11 +267,11 @@ func TestAScanUnderWayGoesOnInTheNewVersionOfTheFile(t *testing.T) {
 }
 
 func TestDevEndsWhileAScanIsUnderWay(t *testing.T) {
-	d, run := startDevOf(t, withValue("event.status")+withScan, systemClock())
+	d, run := startDevOf(t, withValue("event.status")+withScan, dev.SystemClock())
 	out := arrive(t, run, "out")
 	d.publish(`{"id": "a", "status": "PAID"}`)
-	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 1})
-	run.local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
+	run.Local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Cut: true, CutAfter: 1})
+	run.Local.Emulator.Inject(emulator.Fault{Method: "ReadRows", Count: 1, Hang: true})
 	d.ask(`{"scan": "ids"}`)
 	out.wait(t, 1)
 	d.end()
@@ -273,7 +281,7 @@ func TestDevEndsWhileAScanIsUnderWay(t *testing.T) {
 }
 
 func TestDevServesScansThatAnEditAdds(t *testing.T) {
-	d, run := startDevOf(t, withValue("event.status"), systemClock())
+	d, run := startDevOf(t, withValue("event.status"), dev.SystemClock())
 	if _, err := os.Stat(".btf"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file without scans has a ledger: %v", err)
 	}
@@ -308,14 +316,14 @@ func newHandClock(at time.Time) *handClock {
 	return &handClock{time: at, slept: make(chan time.Duration), woken: make(chan struct{})}
 }
 
-func (h *handClock) clock() clock {
-	return clock{
-		now: func() time.Time {
+func (h *handClock) clock() dev.Clock {
+	return dev.Clock{
+		Now: func() time.Time {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.time
 		},
-		sleep: func(ctx context.Context, d time.Duration) {
+		Sleep: func(ctx context.Context, d time.Duration) {
 			select {
 			case h.slept <- d:
 			case <-ctx.Done():

@@ -6,13 +6,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/dev"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
-	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 )
 
@@ -34,7 +33,7 @@ func TestTheLineThatDevPrintsStartsAScan(t *testing.T) {
 }
 
 func TestTheEndOfAScanIsToldBehindItsSplitsAndOnItsTopic(t *testing.T) {
-	d, run := startDevOf(t, withValue("event.status")+withScan, systemClock())
+	d, run := startDevOf(t, withValue("event.status")+withScan, dev.SystemClock())
 	d.publish(`{"id": "a", "status": "PAID"}`)
 	id := d.ask(`{"scan": "ids"}`)
 	d.said(`(is done: 1 row, 1 record, 0 dropped, 1 split, in )`)
@@ -45,7 +44,7 @@ func TestTheEndOfAScanIsToldBehindItsSplitsAndOnItsTopic(t *testing.T) {
 	if m := regexp.MustCompile(`\b1 (row|record|split|task)s`).FindString(text); m != "" {
 		t.Errorf("it says %s:\n%s", m, text)
 	}
-	conn, err := run.local.Cloud.Dial()
+	conn, err := run.Local.Cloud.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,44 +59,6 @@ func TestTheEndOfAScanIsToldBehindItsSplitsAndOnItsTopic(t *testing.T) {
 		t.Errorf("pulled %+v, %v", done, err)
 	}
 	d.end()
-}
-
-func TestTheEndOfAScanWaitsForSplitsThatWereNotTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ends splitEnds
-		done := func(split int) scanworker.Summary {
-			return scanworker.Summary{Scan: "s", Split: split, Outcome: scanworker.OutcomeDone}
-		}
-		took := func(splits int, meanwhile func()) time.Duration {
-			began := time.Now()
-			if meanwhile != nil {
-				time.AfterFunc(100*time.Millisecond, meanwhile)
-			}
-			ends.wait(task.ScanDone{Scan: "s", Splits: splits})
-			return time.Since(began)
-		}
-		ends.told(done(0))
-		ends.told(done(1))
-		if d := took(2, nil); d != 0 {
-			t.Errorf("all were told, and it waits %s", d)
-		}
-		ends.told(done(0))
-		ends.told(done(0))
-		if d := took(2, func() { ends.told(done(1)) }); d != 100*time.Millisecond {
-			t.Errorf("the second is told in 100 ms, and it waits %s", d)
-		}
-		ends.told(scanworker.Summary{Scan: "s", Split: 3, Outcome: scanworker.OutcomeFailed})
-		if d := took(9, nil); d != 0 {
-			t.Errorf("one has failed, and it waits %s", d)
-		}
-		ends.told(done(0))
-		if d := took(9, nil); d != endPatience {
-			t.Errorf("a limit has ended it, and it waits %s", d)
-		}
-		if d := took(0, nil); d != 0 {
-			t.Errorf("nothing was read, and it waits %s", d)
-		}
-	})
 }
 
 func TestDevSuggestsOnlyScansThatItServes(t *testing.T) {
@@ -124,12 +85,12 @@ func TestDevTellsWhyAScanToATopicThatIsNotThereDoesNotEnd(t *testing.T) {
 // Subscriptions are what lint says of the file, which is what Terraform deploys.
 func TestDevDeliversAsDeployed(t *testing.T) {
 	in(t, map[string]string{"orders.yaml": withValue("event.status") + withScan})
-	d, run := startDevOf(t, withValue("event.status")+withScan, systemClock())
+	d, run := startDevOf(t, withValue("event.status")+withScan, dev.SystemClock())
 	loaded, findings := loadPipeline(assemble.Env{}, "orders.yaml", []byte(withValue("event.status")+withScan))
 	if loaded == nil {
 		t.Fatal(findings.Err())
 	}
-	conn, err := run.local.Cloud.Dial()
+	conn, err := run.Local.Cloud.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/dev"
 )
 
 // rowsOf returns the row keys of records of changes.
@@ -28,7 +30,7 @@ const withChanges = "changes:\n  feed: {table: orders, appProfile: one, window: 
 // Dev reads the change streams of a file, through a split of the table and a new version of
 // the file, and shows them in btf status.
 func TestDevReadsTheChangesOfWhatItHasWritten(t *testing.T) {
-	d, run := startDevOf(t, withValue("event.status")+withChanges, systemClock())
+	d, run := startDevOf(t, withValue("event.status")+withChanges, dev.SystemClock())
 	d.said(`change stream feed of table orders: (records go to topic projects/local/topics/changed, to be pulled from projects/local/subscriptions/changed)`)
 	waitForStream(t, "# read")
 	out := arrive(t, run, "changed")
@@ -36,7 +38,7 @@ func TestDevReadsTheChangesOfWhatItHasWritten(t *testing.T) {
 	if got := rowsOf(t, out.wait(t, 2)); got != "a z" && got != "z a" {
 		t.Errorf("changes of %s", got)
 	}
-	if err := run.local.Emulator.SplitTablet("projects/my-project/instances/my-instance/tables/orders", []byte("m")); err != nil {
+	if err := run.Local.Emulator.SplitTablet("projects/my-project/instances/my-instance/tables/orders", []byte("m")); err != nil {
 		t.Fatal(err)
 	}
 	d.publish(`{"id": "b", "status": "PAID"}`, `{"id": "y", "status": "NEW"}`)
@@ -47,7 +49,7 @@ func TestDevReadsTheChangesOfWhatItHasWritten(t *testing.T) {
 	if got := out.wait(t, 5); !strings.Contains(strings.Join(got, ""), `"value":"edited"`) || len(got) != 5 {
 		t.Errorf("%d records: %q", len(got), got)
 	}
-	client, err := run.local.Cloud.Client(t.Context())
+	client, err := run.Local.Cloud.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func waitForStream(t *testing.T, text string) {
 // Changes that an edit adds are read from then on, and a table that has rows already gets a
 // change stream.
 func TestDevServesChangesThatAnEditAdds(t *testing.T) {
-	d, run := startDevOf(t, withValue("event.status"), systemClock())
+	d, run := startDevOf(t, withValue("event.status"), dev.SystemClock())
 	d.publish(`{"id": "a", "status": "PAID"}`)
 	d.said(`(1 row applied)`)
 	d.edit(withValue("event.status")+withChanges, `(reloaded)`)

@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/bigtable"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/dev"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -49,8 +50,8 @@ func TestTheScanOfTheDocumentationDoesWhatItSays(t *testing.T) {
 	if loaded == nil || findings.Count(lint.Warning) > 0 {
 		t.Fatal(findings)
 	}
-	d, dev := startDevOf(t, file, systemClock())
-	out, done := arrive(t, dev, "paid-orders"), arrive(t, dev, "orders-scan-done")
+	d, running := startDevOf(t, file, dev.SystemClock())
+	out, done := arrive(t, running, "paid-orders"), arrive(t, running, "orders-scan-done")
 	fill(t, d.tables, loaded.Pipeline)
 	d.ask(strings.TrimSpace(request))
 	if got := out.wait(t, len(records)); !slices.Equal(got, records) {

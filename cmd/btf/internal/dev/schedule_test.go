@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -70,7 +70,7 @@ func TestAScheduledScanIsStartedOnceForEachDueTime(t *testing.T) {
 		}
 		requests := task.NewPublisher(client.Publisher(topic))
 		s := scheduler{
-			clock: systemClock(), scans: func() []*pipeline.Scan { return p.Scans }, tell: t.Errorf,
+			clock: SystemClock(), scans: func() []*pipeline.Scan { return p.Scans }, tell: t.Errorf,
 			ask: func(ctx context.Context, scan *pipeline.Scan) {
 				if err := requests.Publish(ctx, task.ScanRequest{Version: task.Version, Scan: scan.Name, Scheduled: true}); err != nil {
 					t.Error(err)
@@ -132,9 +132,9 @@ func TestOfTheDueTimesThatAMachineSleptThroughTheLastIsMadeUpFor(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var asked []string
 		s := scheduler{
-			clock: clock{
-				now: func() time.Time { now := times[0]; times = times[1:]; return now },
-				sleep: func(context.Context, time.Duration) {
+			clock: Clock{
+				Now: func() time.Time { now := times[0]; times = times[1:]; return now },
+				Sleep: func(context.Context, time.Duration) {
 					if len(times) == 0 {
 						cancel()
 					}

@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -9,22 +9,23 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 )
 
-// clock is the time that schedules go by.
-type clock struct {
-	now func() time.Time
-	// sleep waits, unless ctx ends.
-	sleep func(ctx context.Context, d time.Duration)
+// Clock is the time that schedules go by.
+type Clock struct {
+	Now func() time.Time
+	// Sleep waits, unless ctx ends.
+	Sleep func(ctx context.Context, d time.Duration)
 }
 
-func systemClock() clock {
-	return clock{now: time.Now, sleep: func(ctx context.Context, d time.Duration) {
+// SystemClock is the time of this machine.
+func SystemClock() Clock {
+	return Clock{Now: time.Now, Sleep: func(ctx context.Context, d time.Duration) {
 		_ = retry.Sleep(ctx, d) // the scheduler sees whether ctx has ended
 	}}
 }
 
 // scheduler asks for scans when they are due, as Cloud Scheduler does.
 type scheduler struct {
-	clock clock
+	clock Clock
 	scans func() []*pipeline.Scan // of now
 	ask   func(ctx context.Context, scan *pipeline.Scan)
 	tell  func(format string, args ...any)
@@ -34,13 +35,13 @@ type scheduler struct {
 // it could not look at, because the machine slept, the last is made up for, if that is
 // not a day ago.
 func (s *scheduler) run(ctx context.Context) {
-	last := s.clock.now()
+	last := s.clock.Now()
 	for {
-		s.clock.sleep(ctx, last.Truncate(time.Minute).Add(time.Minute).Sub(last))
+		s.clock.Sleep(ctx, last.Truncate(time.Minute).Add(time.Minute).Sub(last))
 		if ctx.Err() != nil {
 			return
 		}
-		now := s.clock.now()
+		now := s.clock.Now()
 		for _, scan := range s.scans() {
 			if s.isDue(scan, last, now) {
 				s.ask(ctx, scan)
