@@ -15,7 +15,6 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/status"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
-	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -82,18 +81,5 @@ func TestAHeldDemoCanBeLookedAtFromAnyDirectory(t *testing.T) {
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Errorf("%s is left behind", file)
-	}
-}
-
-func TestOnlyTheDemosOwnScanMovesItsBar(t *testing.T) {
-	var s scanning
-	rows := 0
-	s.begin(func(n int) { rows = n })
-	summary := scanworker.Summary{Fence: 1, Counts: ledger.Counts{Rows: 10}}
-	s.add(0, summary)
-	s.end()
-	s.add(1, summary)
-	if rows != 10 {
-		t.Errorf("the bar is at %d, and the demo's scan has read 10", rows)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/examples"
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -96,8 +98,15 @@ func TestAnEarthquakeFeedIsOneMessageAndARowForEachQuake(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := loaded.Pipeline
-	var sums totals
-	l, err := localdeploy.Start(t.Context(), loaded, localdeploy.Options{Logger: slog.New(slog.DiscardHandler), Wrote: sums.add})
+	var mu sync.Mutex
+	var applied, failed int
+	wrote := func(_ context.Context, s write.Summary) {
+		mu.Lock()
+		defer mu.Unlock()
+		applied += s.Applied
+		failed += s.Failed
+	}
+	l, err := localdeploy.Start(t.Context(), loaded, localdeploy.Options{Logger: slog.New(slog.DiscardHandler), Wrote: wrote})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +116,11 @@ func TestAnEarthquakeFeedIsOneMessageAndARowForEachQuake(t *testing.T) {
 		}
 	})
 	publish(t, l, p, data)
-	if s := sums.read(); s.Applied != 1707 || s.Failed != 0 {
-		t.Errorf("%+v", s)
+	mu.Lock()
+	if applied != 1707 || failed != 0 {
+		t.Errorf("%d applied, %d failed", applied, failed)
 	}
+	mu.Unlock()
 	var want feed
 	if err := json.Unmarshal(data, &want); err != nil {
 		t.Fatal(err)
@@ -171,7 +182,7 @@ func publish(t *testing.T, l *localdeploy.Deployment, p *pipeline.Pipeline, data
 }
 
 // readTable reads all rows.
-func readTable(t *testing.T, l *localdeploy.Deployment, table *pipeline.Table) map[string]cells {
+func readTable(t *testing.T, l *localdeploy.Deployment, table *pipeline.Table) map[string]map[string]bigtable.ReadItem {
 	t.Helper()
 	conn, err := l.Emulator.Dial(t.Context())
 	if err != nil {
@@ -183,9 +194,15 @@ func readTable(t *testing.T, l *localdeploy.Deployment, table *pipeline.Table) m
 		t.Fatal(err)
 	}
 	defer client.Close()
-	rows := map[string]cells{}
+	rows := map[string]map[string]bigtable.ReadItem{}
 	err = client.Open(table.ID).ReadRows(t.Context(), bigtable.InfiniteRange(""), func(r bigtable.Row) bool {
-		rows[r.Key()] = rowCells(r)
+		row := map[string]bigtable.ReadItem{}
+		for _, items := range r {
+			for _, item := range items {
+				row[item.Column] = item
+			}
+		}
+		rows[r.Key()] = row
 		return true
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -22,11 +22,11 @@ import (
 const (
 	// disturbances is how many there are, one in each part of the writes.
 	disturbances = 3
-	// demoLease is short, so that the demo does not wait long for the leases of a reader that
+	// leaseTime is short, so that the demo does not wait long for the leases of a reader that
 	// is gone.
-	demoLease = 2 * time.Second
-	// demoTick is how often the reader gets a tick.
-	demoTick = 250 * time.Millisecond
+	leaseTime = 2 * time.Second
+	// tickEvery is how often the reader gets a tick.
+	tickEvery = 250 * time.Millisecond
 )
 
 // following is what the demo knows of the function changes.
@@ -80,7 +80,7 @@ func (f *following) openLedger(ctx context.Context, place ledger.Location, pipel
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store = &severable{Store: store}
-	return ledger.New(f.store, pipelineName, ledger.Options{Lease: demoLease}), nil
+	return ledger.New(f.store, pipelineName, ledger.Options{Lease: leaseTime}), nil
 }
 
 // add takes what became of a visit.
@@ -121,55 +121,66 @@ func (f *following) awaitClosed(ctx context.Context, n int) error {
 }
 
 // disturb splits the first tablet, kills the reader, or merges what was split.
-func (f *following) disturb(ctx context.Context, l *localdeploy.Deployment, fl *flights, step int) error {
-	table := fl.Pipeline.Tables[0].Ref().String()
-	key := []byte(cutKeys(fl.rows, 2*demoTablets)[0])
+func (d *Demo) disturb(ctx context.Context, step int) error {
+	table := d.flights.Pipeline.Tables[0].Ref().String()
+	key := []byte(cutKeys(d.flights.rows, 2*tablets)[0])
 	switch step {
 	case 0:
-		if err := l.Emulator.SplitTablet(table, key); err != nil {
+		if err := d.local.Emulator.SplitTablet(table, key); err != nil {
 			return err
 		}
-		return f.awaitClosed(ctx, 1)
+		return d.following.awaitClosed(ctx, 1)
 	case 1:
-		return f.kill(ctx, l, fl)
+		return d.killReader(ctx)
 	}
-	return l.Emulator.MergeTablets(table, key)
+	return d.local.Emulator.MergeTablets(table, key)
 }
 
-// kill ends the reader as the death of its process does, and starts another, which gets no
+// killReader ends the reader as the death of its process does, and starts another, which gets no
 // partition before the leases of the one that is gone are over.
-func (f *following) kill(ctx context.Context, l *localdeploy.Deployment, fl *flights) error {
+func (d *Demo) killReader(ctx context.Context) error {
+	d.following.kill()
+	return d.local.Deploy(ctx, d.flights.Loaded)
+}
+
+func (f *following) kill() {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.store.gone.Store(true)
 	f.killed++
-	f.mu.Unlock()
-	return l.Deploy(ctx, fl.Loaded)
+}
+
+// followed is what has come of the changes.
+type followed struct {
+	equal, repeated int           // records
+	killed, closed  int           // readers and partitions
+	took            time.Duration // from the first publish to the last change
 }
 
 // follow waits until a change of each row has arrived, and compares the changes with the
-// rows.
-func (d *demo) follow(ctx context.Context, l *localdeploy.Deployment, f *flights, began time.Time) (differences, err error) {
-	topic := localdeploy.TopicName(f.Pipeline.Changes[0].To.PubSub.Topic)
+// rows. began is when the first event was published.
+func (d *Demo) follow(ctx context.Context, began time.Time) (out followed, differences, err error) {
+	p, rows := d.flights.Pipeline, d.flights.rows
+	topic := localdeploy.TopicName(p.Changes[0].To.PubSub.Topic)
 	arrived := map[string]bool{}
 	for read := 0; ; {
-		messages := l.Cloud.Published(topic)
+		messages := d.local.Cloud.Published(topic)
 		for _, m := range messages[read:] {
 			arrived[m.Attributes[sink.IDAttribute]] = true
 		}
-		if read = len(messages); len(arrived) >= len(f.rows) && d.following.closes() >= closesExpected {
+		if read = len(messages); len(arrived) >= len(rows) && d.following.closes() >= closesExpected {
 			break
 		}
-		if err := l.Tick(ctx, f.Pipeline.Name); err != nil {
-			return nil, err
+		if err := d.local.Tick(ctx, p.Name); err != nil {
+			return out, nil, err
 		}
-		if err := retry.Sleep(ctx, demoTick); err != nil {
-			return nil, fmt.Errorf("waiting for the changes of the rows, of which %d of %d have arrived: %w", len(arrived), len(f.rows), err)
+		if err := retry.Sleep(ctx, tickEvery); err != nil {
+			return out, nil, fmt.Errorf("waiting for the changes of the rows, of which %d of %d have arrived: %w", len(arrived), len(rows), err)
 		}
 	}
-	r := &d.result
-	r.ChangeSeconds, r.Closed, r.ReadersKilled = time.Since(began).Seconds(), d.following.closes(), d.following.killed
-	r.Changes, r.ChangesRepeated, differences = compareChanges(f.rows, l.Cloud.Published(topic))
-	return differences, nil
+	out = followed{took: time.Since(began), closed: d.following.closes(), killed: d.following.killed}
+	out.equal, out.repeated, differences = compareChanges(rows, d.local.Cloud.Published(topic))
+	return out, differences, nil
 }
 
 // closesExpected are the close of the tablet that is split, and those of the two that are

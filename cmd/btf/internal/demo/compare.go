@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"cloud.google.com/go/bigtable"
 	"google.golang.org/api/option"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -23,40 +22,41 @@ const maxTold = 5
 // cells are a row's cells: family:qualifier → its newest version.
 type cells map[string]bigtable.ReadItem
 
-// compare reads every table back and holds it against what the events say.
-func (d *demo) compare(ctx context.Context, l *localdeploy.Deployment, f *flights) (differences, err error) {
-	conn, err := l.Emulator.Dial(ctx)
+// readBack reads every row and compares it with what the events say. equal are the rows that are
+// as their events say.
+func (d *Demo) readBack(ctx context.Context) (equal int, differences, err error) {
+	conn, err := d.local.Emulator.Dial(ctx)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer conn.Close()
-	t := f.Pipeline.Tables[0]
+	t, rows := d.flights.Pipeline.Tables[0], d.flights.rows
 	client, err := bigtable.NewClientWithConfig(ctx, t.Project, t.Instance, bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(conn))
 	if err != nil {
-		return nil, fmt.Errorf("connecting to read back: %w", err)
+		return 0, nil, fmt.Errorf("connecting to read back: %w", err)
 	}
 	defer client.Close()
 	found := 0
 	var wrong []string
 	err = client.Open(t.ID).ReadRows(ctx, bigtable.InfiniteRange(""), func(r bigtable.Row) bool {
 		found++
-		if equalCells(rowCells(r), f.rows[r.Key()]) {
-			d.result.Rows++
+		if equalCells(rowCells(r), rows[r.Key()]) {
+			equal++
 		} else if len(wrong) < maxTold {
 			wrong = append(wrong, mapping.Key(t, []byte(r.Key())))
 		}
 		return true
 	}, bigtable.RowFilter(bigtable.LatestNFilter(1)))
 	if err != nil {
-		return nil, fmt.Errorf("reading back: %w", err)
+		return 0, nil, fmt.Errorf("reading back: %w", err)
 	}
 	if len(wrong) > 0 {
-		differences = fmt.Errorf("%d of %d rows differ from their events, as %s", found-d.result.Rows, found, wrong)
+		differences = fmt.Errorf("%d of %d rows differ from their events, as %s", found-equal, found, wrong)
 	}
-	if found != len(f.rows) {
-		differences = errors.Join(differences, fmt.Errorf("%d rows are there, and the events make %d", found, len(f.rows)))
+	if found != len(rows) {
+		differences = errors.Join(differences, fmt.Errorf("%d rows are there, and the events make %d", found, len(rows)))
 	}
-	return differences, nil
+	return equal, differences, nil
 }
 
 // expectedRows applies what the pipeline makes of each event to a model of the table.

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -83,39 +83,46 @@ func cutKeys(rows map[string]cells, n int) []string {
 	return cuts
 }
 
-// scan asks for the example's scan, waits until it is finished and holds what has
-// arrived at its topic against the events.
-func (d *demo) scan(ctx context.Context, l *localdeploy.Deployment, f *flights) (differences, err error) {
-	scan := f.Pipeline.Scans[0]
-	bar := terminal.NewCounter(d.stderr, "scanned", len(f.rows))
+// scanned is what has come of the scan.
+type scanned struct {
+	equal, splits, workers int
+	took                   time.Duration // from the request to the completion event
+}
+
+// scan asks for the example's scan, waits until it is finished and compares what has
+// arrived at its topic with the events.
+func (d *Demo) scan(ctx context.Context) (out scanned, differences, err error) {
+	p, events := d.flights.Pipeline, d.flights.events
+	scan := p.Scans[0]
+	bar := terminal.NewCounter(d.stderr, "scanned", len(d.flights.rows))
 	d.scanning.begin(bar.Set)
 	began := time.Now()
-	id, err := request(ctx, l, f.Pipeline.Name, task.ScanRequest{Version: task.Version, Scan: scan.Name, Parallelism: demoWorkers * scanrun.SplitsPerWorker})
+	id, err := request(ctx, d.local, p.Name, task.ScanRequest{Version: task.Version, Scan: scan.Name, Parallelism: workers * scanrun.SplitsPerWorker})
 	if err != nil {
-		return nil, err
+		return out, nil, err
 	}
 	var done task.ScanDone
 	select {
 	case done = <-d.scanning.done:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for scan %s: %w", id, context.Cause(ctx))
+		return out, nil, fmt.Errorf("waiting for scan %s: %w", id, context.Cause(ctx))
 	}
 	// The last task tells of itself after it has published that event.
-	if err := l.Push(pipeline.TopicScanTasks.Of(f.Pipeline.Name)).Idle(ctx); err != nil {
-		return nil, err
+	if err := d.local.Push(pipeline.TopicScanTasks.Of(p.Name)).Idle(ctx); err != nil {
+		return out, nil, err
 	}
 	d.scanning.end()
 	bar.End()
 	if done.Scan != id || done.State != string(ledger.ScanDone) {
-		return nil, fmt.Errorf("scan %s of %s is %s: %s", done.Scan, id, done.State, done.Error)
+		return out, nil, fmt.Errorf("scan %s of %s is %s: %s", done.Scan, id, done.State, done.Error)
 	}
-	d.result.Splits, d.result.Workers, d.result.ScanSeconds = done.Splits, d.scanning.workersSeen(), time.Since(began).Seconds()
-	expected, err := expectedRecords(id, f.events)
+	out = scanned{splits: done.Splits, workers: d.scanning.workersSeen(), took: time.Since(began)}
+	expected, err := expectedRecords(id, events)
 	if err != nil {
-		return nil, err
+		return out, nil, err
 	}
-	d.result.Scanned, differences = compareRecords(expected, l.Cloud.Published(localdeploy.TopicName(scan.To.PubSub.Topic)))
-	return differences, nil
+	out.equal, differences = compareRecords(expected, d.local.Cloud.Published(localdeploy.TopicName(scan.To.PubSub.Topic)))
+	return out, differences, nil
 }
 
 // request publishes a request and returns its message id, which is the scan's.
