@@ -74,7 +74,7 @@ func (e *explainer) run(path, from string) error {
 	if bare {
 		kind = "a bare payload"
 	}
-	p.Printf("%s: message %q, published %s\n", kind, m.ID, published(m.PublishTime))
+	p.Printf("%s: message %q, published %s\n", kind, m.ID, terminal.PublishTime(m.PublishTime))
 	for _, line := range lines {
 		p.Printf("%s\n", line)
 	}
@@ -84,14 +84,6 @@ func (e *explainer) run(path, from string) error {
 		}
 	}
 	return p.Err
-}
-
-// published prints the publish time of a message, which may have none.
-func published(t time.Time) string {
-	if t.IsZero() {
-		return "at an unknown time"
-	}
-	return t.Format(time.RFC3339Nano)
 }
 
 func (e *explainer) load(file string) (*pipetest.Suite, *pipeline.Pipeline, error) {

@@ -155,3 +155,11 @@ func Ago(now, t time.Time) string {
 	}
 	return d.Round(time.Minute).String() + " ago"
 }
+
+// PublishTime returns the publish time of a message as text. A message may have none.
+func PublishTime(t time.Time) string {
+	if t.IsZero() {
+		return "at an unknown time"
+	}
+	return t.Format(time.RFC3339Nano)
+}
