@@ -1,6 +1,8 @@
 package changes_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +14,8 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
+	"github.com/bigtable-functions/bigtable-functions/internal/task"
+	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
 // The low watermark stalls for two hours, and then goes back by one: each visit ends all the
@@ -140,5 +144,60 @@ func TestATickEachSecondForAnHourIsHarmless(t *testing.T) {
 			t.Errorf("%d visits of three partitions in %d seconds", visits, seconds)
 		}
 		must(t, r.held())
+	})
+}
+
+// Twelve partitions, each with more changes than a window takes, share two streams: the one
+// with the oldest position comes first in the tasks of each tick, and all are served.
+//
+// covers: CS-03
+// stream-case: 42
+func TestTheOldestPositionIsServedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rows []string
+		for i := range 12 {
+			rows = append(rows, string(rune('b'+2*i)))
+		}
+		r := newRig(t, "idleStop: false, window: 20s, maxStreams: 2, "+toLog, rows[1:]...)
+		r.tick()
+		r.take()
+		want := map[string][]int64{}
+		for _, i := range rand.New(rand.NewPCG(4, 2)).Perm(len(rows)) { // at twelve times
+			r.set(rows[i], 0)
+			want[rows[i]] = []int64{0}
+			r.deliver(t.Context(), r.cfg, taskOf(t, r.partitionOf(rows[i])))
+		}
+		r.outcomes()
+		for range 4 {
+			for _, row := range rows {
+				want[row] = append(want[row], int64(len(want[row])))
+				r.set(row, want[row][len(want[row])-1])
+			}
+			r.tick()
+			last, served := time.Time{}, 0
+			tasks := r.take()
+			for _, data := range tasks {
+				c, err := task.DecodeChanges(data)
+				must(t, err)
+				for _, incarnation := range c.Partitions {
+					p, err := r.ledger(r.store).Partition(t.Context(), ledger.PartitionID{Stream: streamID, Incarnation: incarnation})
+					must(t, err)
+					if p.LowWatermark.Before(last) {
+						t.Errorf("a position from %s comes after one from %s", p.LowWatermark, last)
+					}
+					last = p.LowWatermark
+					served++
+				}
+			}
+			if served != len(rows) {
+				t.Errorf("a tick publishes %d of %d partitions", served, len(rows))
+			}
+			for _, data := range tasks { // one invocation after another
+				r.deliver(t.Context(), r.cfg, data)
+			}
+		}
+		if got := r.values(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v, want %v", got, want)
+		}
 	})
 }

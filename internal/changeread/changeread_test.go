@@ -103,3 +103,45 @@ func TestAReaderGivesUpAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A stream that breaks off, or ends, within a change that comes in several messages is read
+// again from the begin of the change: it is taken once, and whole.
+//
+// stream-case: 32, 33
+func TestAChangeThatBreaksOffIsReadAgainWhole(t *testing.T) {
+	for _, cut := range []emulator.Fault{{CutAfter: 3, Count: 1}, {CutAfter: 4, Count: 4}, {CutAfter: 3, Code: codes.DeadlineExceeded, Count: 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			e, r := newReader(t)
+			if err := e.SetStream(table, emulator.StreamSettings{ChunkBytes: 10}); err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			for _, text := range []string{"one", strings.Repeat("x", 55), "three"} {
+				want = append(want, text)
+				_, err := bigtablepb.NewBigtableClient(r.Conn).MutateRow(t.Context(), &bigtablepb.MutateRowRequest{
+					TableName: table, RowKey: []byte("z"), Mutations: []*bigtablepb.Mutation{{Mutation: &bigtablepb.Mutation_SetCell_{
+						SetCell: &bigtablepb.Mutation_SetCell{FamilyName: "cf", TimestampMicros: 1000, Value: []byte(text)},
+					}}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := r.Read(t.Context(), func(item changestream.Item) (bool, error) { return item.Record.RowKey != "9", nil }); err != nil {
+				t.Fatal(err)
+			}
+			cut.Method, cut.Cut = "ReadChangeStream", true
+			e.Inject(cut) // of a stream that begins with 9 and the first of z
+			var got []string
+			_, err := r.Read(t.Context(), func(item changestream.Item) (bool, error) {
+				if item.Record != nil && item.Record.RowKey == "z" {
+					got = append(got, string(item.Record.Entries[0].Value))
+				}
+				return item.Record != nil, nil
+			})
+			if err != nil || !slices.Equal(got, want) || r.Opens < 2+int64(cut.Count) {
+				t.Errorf("%v, %q in %d openings, want %q", err, got, r.Opens, want)
+			}
+		})
+	}
+}

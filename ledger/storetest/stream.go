@@ -138,7 +138,7 @@ func closes(t *testing.T, f *fixture) {
 }
 
 // A holder is paused while its partition splits and is formed again.
-// stream-case: 50
+// stream-case: 29, 31, 50
 func pausedHolder(t *testing.T, f *fixture) {
 	l := ledger.New(f, f.pipeline, ledger.Options{Lease: 50 * time.Millisecond})
 	first := f.partitioned(t, l, keysOf("-")).Partitions[0]
@@ -231,6 +231,7 @@ func manySuccessors(t *testing.T, f *fixture) {
 }
 
 // A reply is lost at each call of a close in turn: every key keeps one place.
+// stream-case: 30
 func lostClose(t *testing.T, f *fixture) {
 	for i, fault := range []Fault{FaultLost, FaultReplyLost, FaultRepeated, FaultCrash, FaultCrashAfter} {
 		for call := 0; ; call++ {
