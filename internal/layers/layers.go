@@ -83,6 +83,7 @@ var table = map[string][]string{
 	"internal/release":          {},
 	"internal/layers":           {},
 	"examples":                  {},
+	"realgcp":                   {},
 
 	// Programs. notDeployed says what the deployed one may not contain.
 	"cmd/internal/assemble": {"cmd/internal/closers", "functions/changes", "functions/scan-planner", "functions/scan-worker", "functions/write",
@@ -139,7 +140,7 @@ var testOnly = []string{"internal/functest/...", "internal/googleemu", "internal
 
 // ofTheWhole is the packages without code whose tests try the programs together. They may import
 // everything.
-var ofTheWhole = []string{"internal/image"}
+var ofTheWhole = []string{"internal/image", "realgcp"}
 
 // notDeployed is what the binary of cmd/functions must not contain, by full import path: ours that serve laptops and tests, and their like of others.
 var notDeployed = []string{
