@@ -123,12 +123,13 @@ var table = map[string][]string{
 		"internal/telemetry", "ledger", "ledger/file"},
 	"cmd/btf/internal/replayrun": {"cmd/btf/internal/setup", "cmd/btf/internal/terminal", "cmd/internal/assemble", "cmd/internal/closers", "functions/write",
 		"internal/mapping", "internal/pipeline", "internal/push", "internal/replay", "internal/telemetry", "internal/writer"},
-	"cmd/btf": {"cmd/btf/internal/demo", "cmd/btf/internal/deployment", "cmd/btf/internal/dev", "cmd/btf/internal/filechange",
-		"cmd/btf/internal/filewatch", "cmd/btf/internal/plan", "cmd/btf/internal/process", "cmd/btf/internal/replayrun",
-		"cmd/btf/internal/scanrun", "cmd/btf/internal/setup", "cmd/btf/internal/status", "cmd/btf/internal/tail",
-		"cmd/btf/internal/terminal", "cmd/internal/assemble", "emulator", "internal/bill", "internal/btrpc",
-		"internal/changestream", "internal/filediff", "internal/lint", "internal/mapping", "internal/pipeline", "internal/pipetest",
-		"internal/push", "internal/retry", "internal/version", "ledger"},
+	"cmd/btf/internal/emulatorserver": {"emulator"},
+	"cmd/btf": {"cmd/btf/internal/demo", "cmd/btf/internal/deployment", "cmd/btf/internal/dev", "cmd/btf/internal/emulatorserver",
+		"cmd/btf/internal/filechange", "cmd/btf/internal/filewatch", "cmd/btf/internal/plan", "cmd/btf/internal/process",
+		"cmd/btf/internal/replayrun", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup", "cmd/btf/internal/status",
+		"cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/internal/assemble", "emulator", "internal/bill",
+		"internal/btrpc", "internal/changestream", "internal/filediff", "internal/lint", "internal/mapping", "internal/pipeline",
+		"internal/pipetest", "internal/push", "internal/retry", "internal/version", "ledger"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
