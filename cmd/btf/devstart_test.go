@@ -11,7 +11,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/dev"
-	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 )
 
@@ -86,7 +87,7 @@ func TestDevTellsWhyAScanToATopicThatIsNotThereDoesNotEnd(t *testing.T) {
 func TestDevDeliversAsDeployed(t *testing.T) {
 	in(t, map[string]string{"orders.yaml": withValue("event.status") + withScan})
 	d, run := startDevOf(t, withValue("event.status")+withScan, dev.SystemClock())
-	loaded, findings := loadPipeline(assemble.Env{}, "orders.yaml", []byte(withValue("event.status")+withScan))
+	loaded, findings := lint.Load([]byte(withValue("event.status")+withScan), pipeline.Options{File: "orders.yaml"})
 	if loaded == nil {
 		t.Fatal(findings.Err())
 	}

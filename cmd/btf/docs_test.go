@@ -10,7 +10,6 @@ import (
 	"cloud.google.com/go/bigtable"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/dev"
-	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -46,7 +45,7 @@ func TestTheScanOfTheDocumentationDoesWhatItSays(t *testing.T) {
 		t.Fatalf("%d blocks", len(example))
 	}
 	file, request, records, event := example[0], example[1], strings.Split(strings.TrimSpace(example[2]), "\n"), example[3]
-	loaded, findings := loadPipeline(assemble.Env{}, "orders.yaml", []byte(file))
+	loaded, findings := lint.Load([]byte(file), pipeline.Options{File: "orders.yaml"})
 	if loaded == nil || findings.Count(lint.Warning) > 0 {
 		t.Fatal(findings)
 	}

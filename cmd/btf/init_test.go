@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/firstfile"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
-	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
+	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipetest"
 )
 
@@ -24,11 +26,11 @@ func TestInitWritesAFileThatLintHasNothingAgainst(t *testing.T) {
 }
 
 func TestInitWritesTestsThatPass(t *testing.T) {
-	text, err := firstPipeline("orders")
+	text, err := firstfile.Text("orders")
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, findings := loadPipeline(assemble.Env{}, "orders.yaml", []byte(text))
+	loaded, findings := lint.Load([]byte(text), pipeline.Options{File: "orders.yaml"})
 	if loaded == nil {
 		t.Fatal(findings.Err())
 	}
@@ -49,7 +51,7 @@ func TestInitWritesTestsThatPass(t *testing.T) {
 // What the file's comment says to run is what runs.
 func TestTheScanOfAFirstFileRuns(t *testing.T) {
 	s := newScanTable(t, 4)
-	text, err := firstPipeline("orders")
+	text, err := firstfile.Text("orders")
 	if err != nil {
 		t.Fatal(err)
 	}

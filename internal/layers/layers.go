@@ -124,12 +124,16 @@ var table = map[string][]string{
 	"cmd/btf/internal/replayrun": {"cmd/btf/internal/setup", "cmd/btf/internal/terminal", "cmd/internal/assemble", "cmd/internal/closers", "functions/write",
 		"internal/mapping", "internal/pipeline", "internal/push", "internal/replay", "internal/telemetry", "internal/writer"},
 	"cmd/btf/internal/emulatorserver": {"emulator"},
-	"cmd/btf": {"cmd/btf/internal/demo", "cmd/btf/internal/deployment", "cmd/btf/internal/dev", "cmd/btf/internal/emulatorserver",
-		"cmd/btf/internal/filechange", "cmd/btf/internal/filewatch", "cmd/btf/internal/plan", "cmd/btf/internal/process",
-		"cmd/btf/internal/replayrun", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup", "cmd/btf/internal/status",
-		"cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/internal/assemble", "emulator", "internal/bill",
-		"internal/btrpc", "internal/changestream", "internal/filediff", "internal/lint", "internal/mapping", "internal/pipeline",
-		"internal/pipetest", "internal/push", "internal/retry", "internal/version", "ledger"},
+	"cmd/btf/internal/explain":        {"cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/lint", "internal/pipeline", "internal/pipetest", "internal/push"},
+	"cmd/btf/internal/firstfile":      {"cmd/btf/internal/terminal", "internal/lint", "internal/pipeline"},
+	"cmd/btf/internal/lintreport":     {"cmd/btf/internal/deployment", "cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/lint", "internal/pipeline"},
+	"cmd/btf/internal/testrun":        {"cmd/btf/internal/filewatch", "cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/lint", "internal/pipetest"},
+	"cmd/btf": {"cmd/btf/internal/demo", "cmd/btf/internal/dev", "cmd/btf/internal/emulatorserver", "cmd/btf/internal/explain",
+		"cmd/btf/internal/filechange", "cmd/btf/internal/firstfile", "cmd/btf/internal/lintreport", "cmd/btf/internal/plan",
+		"cmd/btf/internal/process", "cmd/btf/internal/replayrun", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup",
+		"cmd/btf/internal/status", "cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/btf/internal/testrun",
+		"cmd/internal/assemble", "emulator", "internal/bill", "internal/btrpc", "internal/changestream", "internal/filediff",
+		"internal/mapping", "internal/pipeline", "internal/retry", "internal/version", "ledger"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.
