@@ -112,7 +112,7 @@ func (d *deployment) makeTopics() {
 // run starts a function and waits until it listens.
 func (d *deployment) run(binary string, s lint.Service, text string) {
 	d.t.Helper()
-	port := freePort(d.t)
+	port := functest.FreePort(d.t)
 	var log functest.Log
 	cmd := exec.Command(binary)
 	cmd.Env = append(os.Environ(), "PORT="+port, "FUNCTION_TARGET="+string(s.Function), "PIPELINE="+text, "PUBSUB_PROJECT="+d.project,

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -198,18 +197,4 @@ func (c *cloud) table(name string) string {
 func (c *cloud) through(ctx context.Context, table, profile string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "x-goog-request-params",
 		"table_name="+url.QueryEscape(c.table(table))+"&app_profile_id="+url.QueryEscape(profile))
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

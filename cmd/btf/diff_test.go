@@ -32,6 +32,9 @@ func TestDiffSaysWhatANewVersionChanges(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(stdout), &report) != nil || len(report.Differences) != 1 || report.Differences[0].New != "page-views" {
 		t.Errorf("%v: %s", err, stdout)
 	}
+	if stdout, _, err = run(t, "diff", "--json", "old.yaml", "old.yaml"); err != nil || strings.Contains(stdout, "null") {
+		t.Errorf("%v: %s", err, stdout)
+	}
 	if _, _, err = run(t, "diff", "old.yaml", "absent.yaml"); err == nil || !strings.Contains(err.Error(), "reading the pipeline file") {
 		t.Errorf("error %v", err)
 	}

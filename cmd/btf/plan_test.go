@@ -106,3 +106,12 @@ func TestPlanShowsItsArithmetic(t *testing.T) {
 		}
 	}
 }
+
+// A program that reads the plan finds each list, and never null.
+func TestAPlanOfLittleHasEmptyLists(t *testing.T) {
+	in(t, map[string]string{"p.yaml": strings.Replace(planFile, "changes:\n  feed: {table: orders, appProfile: single, to: {pubsub: {topic: feed}}}", "scans:\n  all: {table: orders, to: {log: {}}}", 1)})
+	stdout, _, err := run(t, "plan", "-f", "p.yaml", "--json")
+	if err != nil || !strings.Contains(stdout, `"schedules": []`) || strings.Contains(stdout, "null") {
+		t.Errorf("%v: %s", err, stdout)
+	}
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/bigtable-functions/bigtable-functions/examples"
+	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -82,7 +83,7 @@ type child struct {
 // startChild runs this binary as kind and waits until it serves.
 func startChild(t testing.TB, kind string, env ...string) *child {
 	t.Helper()
-	port := freePort(t)
+	port := functest.FreePort(t)
 	c := &child{url: "http://127.0.0.1:" + port + "/", cmd: exec.Command(os.Args[0]), exited: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), append(env, childVariable+"="+kind, "PORT="+port, "K_SERVICE=test")...)
 	c.cmd.Stdout, c.cmd.Stderr = c, c
@@ -110,19 +111,6 @@ func startChild(t testing.TB, kind string, env ...string) *child {
 	}
 	t.Fatalf("%s does not serve: %s", kind, c.output())
 	return nil
-}
-
-func freePort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // Write collects what the child prints.

@@ -97,7 +97,7 @@ type Dataflow struct {
 
 // Month returns the bill of a pipeline and a load that Check accepts.
 func Month(p *pipeline.Pipeline, r *lint.Resources, l Load, table *prices.Table) (*Bill, error) {
-	b := biller{table: table, bill: &Bill{Load: l, Prices: table}}
+	b := biller{table: table, bill: &Bill{Load: l, Lines: []Line{}, Prices: table}}
 	if p.Write != nil {
 		b.write(l.EventsPerSecond)
 	}
@@ -205,7 +205,7 @@ func (b *biller) dataflow(p *pipeline.Pipeline) Dataflow {
 	if p.Write != nil {
 		jobs++
 	}
-	d := Dataflow{Jobs: jobs}
+	d := Dataflow{Jobs: jobs, Lines: []Line{}}
 	if jobs == 0 {
 		return d
 	}

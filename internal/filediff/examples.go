@@ -20,7 +20,7 @@ func examples(old, new *lint.Loaded) ([]Example, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Example
+	out := []Example{}
 	seen := map[string]bool{}
 	for _, t := range slices.Concat(new.Pipeline.Tests, old.Pipeline.Tests) {
 		if seen[t.Name] {
@@ -61,7 +61,7 @@ func missing(blocks, from [][]string) []string {
 	for _, b := range from {
 		left[strings.Join(b, "\n")]++
 	}
-	var out []string
+	out := []string{}
 	for _, b := range blocks {
 		key := strings.Join(b, "\n")
 		if left[key]--; left[key] < 0 {

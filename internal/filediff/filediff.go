@@ -60,7 +60,7 @@ type Report struct {
 
 // Compare compares two versions of a file.
 func Compare(old, new *lint.Loaded) (*Report, error) {
-	d := differ{old: old.Pipeline, new: new.Pipeline}
+	d := differ{old: old.Pipeline, new: new.Pipeline, out: []Difference{}}
 	if d.old.Name != d.new.Name {
 		d.add(Name, "name", d.old.Name, d.new.Name, "it is another pipeline: new topics, services and accounts, an empty ledger (scans and change streams begin anew), and new tokens (what dedupe has counted counts again); what waits in the old topics stays there")
 	}

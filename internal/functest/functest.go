@@ -55,6 +55,22 @@ func BigtableOverTCP(t testing.TB, o emulator.Options) (*emulator.Emulator, *grp
 	return e, conn, l.Addr().String()
 }
 
+// FreePort returns a port of this machine that was free just now, for a process that takes its port
+// from its environment.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
 // Log collects what several goroutines log.
 type Log struct {
 	mu sync.Mutex

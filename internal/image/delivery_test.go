@@ -135,12 +135,12 @@ func newLandscape(t *testing.T) *landscape {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	port := freePort(t)
+	port := functest.FreePort(t)
 	l.run("emulator", btf, port, []string{"emulator", "--port", port, "--data-dir", filepath.Join(t.TempDir(), "data"),
 		"--project", project, "--instance", "my-instance", "--table", "orders:cf;splits=row-0400,row-0800,row-1200;stream=24h"})
 	bigtableAddr := "127.0.0.1:" + port
 	for _, name := range []string{"write", "scan-planner", "scan-worker", "changes"} {
-		port := freePort(t)
+		port := functest.FreePort(t)
 		l.run(name, binary(t), port, nil, "PORT="+port, "FUNCTION_TARGET="+name, "K_SERVICE=orders-"+name, "PIPELINE="+allJobs,
 			"LEDGER=firestore:"+project+"/(default)", "PUBSUB_PROJECT="+project, "GOMEMLIMIT=448MiB",
 			"BIGTABLE_EMULATOR_HOST="+bigtableAddr, "PUBSUB_EMULATOR_HOST="+topics, "FIRESTORE_EMULATOR_HOST="+documents)
@@ -378,7 +378,7 @@ func TestNothingIsLostBehindRealPushSubscriptions(t *testing.T) {
 	for i := range events {
 		var lines bytes.Buffer
 		for n := range perEvent {
-			key := fmt.Sprintf("row-%04d", i*perEvent+n)
+			key := fmt.Sprintf("row-%04d", n*events+i) // each message changes rows of all partitions
 			want[key] = fmt.Sprint(i)
 			fmt.Fprintf(&lines, "{\"id\": %q, \"batch\": \"%d\"}\n", key, i)
 		}

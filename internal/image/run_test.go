@@ -61,20 +61,6 @@ func inEmptyRoot(dir string, env ...string) (*exec.Cmd, *functest.Log) {
 	return cmd, log
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
 const writeOnly = `version: 1
 name: orders
 bigtable: {project: my-project, instance: my-instance}
@@ -101,7 +87,7 @@ func TestTheBinaryServesInAnEmptyRootAsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	port := functest.FreePort(t)
 	cmd, log := inEmptyRoot(dir, "PORT="+port, "FUNCTION_TARGET=write", "PIPELINE="+writeOnly, "BIGTABLE_EMULATOR_HOST="+addr, "GOMEMLIMIT=192MiB", "K_SERVICE=orders-write")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,8 @@ const (
 
 // resources derives them.
 func resources(p *pipeline.Pipeline) Resources {
-	r := &deriver{p: p}
+	// Lists of nothing are [] as JSON.
+	r := &deriver{p: p, out: Resources{Services: []Service{}, Topics: []string{}, Subscriptions: []Subscription{}, Schedules: []Schedule{}}}
 	if w := p.Write; w != nil {
 		r.service(Write, 270, 290)
 		s := r.push(pipeline.TopicEvents, Write, 300, retention)

@@ -287,3 +287,27 @@ func TestAnImageWithoutItsDigestIsNotPlanned(t *testing.T) {
 		t.Errorf("error %v, want one of the step digest", err)
 	}
 }
+
+// The images in which the binary is built and tested have the Go of go.mod.
+func TestBuildImagesHaveTheGoOfTheModule(t *testing.T) {
+	read := func(file string) string {
+		data, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	m := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.`).FindStringSubmatch(read("go.mod"))
+	if m == nil {
+		t.Fatal("go.mod names no version of Go")
+	}
+	want := "golang:" + m[1]
+	if !strings.Contains(read("Dockerfile"), "\nARG BUILD_IMAGE="+want+"\n") {
+		t.Errorf("the Dockerfile does not build in %s", want)
+	}
+	for _, s := range readBuild(t, planFile).Steps {
+		if strings.HasPrefix(s.Name, "golang:") && s.Name != want {
+			t.Errorf("the step %s runs in %s, want %s", s.Id, s.Name, want)
+		}
+	}
+}
