@@ -3,6 +3,7 @@ package scanrun
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
@@ -16,9 +17,11 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
-// functions builds planner and worker around a queue that stands for their topics.
-func (j *job) functions(ctx context.Context, services *assemble.Services, open *closers.Stack) (*queue, error) {
-	q := newQueue(ctx)
+// functions are those that read the scan.
+type functions struct{ planner, worker http.Handler }
+
+// build builds planner and worker around a queue that stands for their topics.
+func (j *job) build(services *assemble.Services, q *queue, open *closers.Stack) (functions, error) {
 	cfg := assemble.Config{
 		Pipeline: only(j.pipeline, j.scan.Name), Dialer: services.Dialer, PubSub: services.PubSub,
 		Ledger:   func(context.Context) (*ledger.Ledger, error) { return j.ledger, nil },
@@ -39,16 +42,15 @@ func (j *job) functions(ctx context.Context, services *assemble.Services, open *
 	}
 	planner, err := assemble.ScanPlanner(cfg)
 	if err != nil {
-		return nil, err
+		return functions{}, err
 	}
 	open.Add(planner.Close)
 	worker, err := assemble.ScanWorker(cfg)
 	if err != nil {
-		return nil, err
+		return functions{}, err
 	}
 	open.Add(worker.Close)
-	q.planner, q.worker = planner, worker
-	return q, nil
+	return functions{planner, worker}, nil
 }
 
 // only returns the pipeline with one of its scans, so that the command does not need the

@@ -19,11 +19,10 @@ import (
 // queue stands for the topics of a scan in one process: tasks that are published
 // are delivered to the worker until it acknowledges them.
 type queue struct {
-	planner, worker http.Handler
-	stopping        context.Context // ends with the command, and when the scan is finished
-	stop            context.CancelFunc
-	*results                      // what the functions say of the deliveries
-	wake            chan struct{} // holds one; there is a task
+	stopping context.Context // ends with the command, and when the scan is finished
+	stop     context.CancelFunc
+	*results               // what the functions say of the deliveries
+	wake     chan struct{} // holds one; there is a task
 
 	mu    sync.Mutex
 	tasks [][]byte
@@ -75,24 +74,24 @@ func (q *queue) idle() bool {
 }
 
 // ask delivers a request to the planner, with the scan's id as the message's.
-func (q *queue) ask(ctx context.Context, id string, r task.ScanRequest) error {
+func (q *queue) ask(ctx context.Context, planner http.Handler, id string, r task.ScanRequest) error {
 	body, err := task.Encode(r)
 	if err != nil {
 		return err
 	}
-	if status := deliverTo(ctx, q.planner, id, body); status != http.StatusNoContent {
+	if status := deliverTo(ctx, planner, id, body); status != http.StatusNoContent {
 		return fmt.Errorf("the scan could not be planned: %w", cmp.Or(q.refusal(), fmt.Errorf("status %d", status)))
 	}
 	return nil
 }
 
-// run delivers tasks with n workers until the scan is finished or the command stops,
+// run delivers tasks to the worker, n at a time, until the scan is finished or the command stops,
 // and calls tick several times a second. The error is the reason if something else ended it.
-func (q *queue) run(n int, tick func(context.Context)) (*task.ScanDone, error) {
+func (q *queue) run(n int, worker http.Handler, tick func(context.Context)) (*task.ScanDone, error) {
 	defer q.stop()
 	var workers sync.WaitGroup
 	for range n {
-		workers.Go(q.work)
+		workers.Go(func() { q.work(worker) })
 	}
 	ticker := time.NewTicker(terminal.BarPace)
 	defer ticker.Stop()
@@ -110,7 +109,7 @@ func (q *queue) run(n int, tick func(context.Context)) (*task.ScanDone, error) {
 // redelivery is waited before a task that was refused is delivered again.
 var redelivery = retry.Backoff{Initial: 200 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}
 
-func (q *queue) work() {
+func (q *queue) work(worker http.Handler) {
 	failures := 0
 	for {
 		body, ok := q.next()
@@ -118,7 +117,7 @@ func (q *queue) work() {
 			return
 		}
 		// Not the command's context: a task that is under way commits and releases.
-		status := deliverTo(context.Background(), q.worker, "task", body)
+		status := deliverTo(context.Background(), worker, "task", body)
 		again := status != http.StatusNoContent
 		if again {
 			q.put(body)

@@ -51,7 +51,7 @@ func TestWhatAProcessThatDiedHasLeftIsReadByTheOneThatWaits(t *testing.T) {
 			}
 		}
 		w.pass(2 * time.Second)
-		done, err := w.queue.run(1, func(context.Context) {})
+		done, err := w.queue.run(1, nil, func(context.Context) {})
 		if err != nil || done == nil || done.State != "done" || done.Rows != 6 || !w.queue.endedElsewhere() {
 			t.Errorf("%+v, %v", done, err)
 		}

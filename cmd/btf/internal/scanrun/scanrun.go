@@ -90,14 +90,15 @@ func Run(ctx context.Context, c Console, r Request) (err error) {
 	// done must be committed.
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
-	q, err := j.functions(ctx, conn.services, &open)
+	q := newQueue(ctx)
+	f, err := j.build(conn.services, q, &open)
 	if err != nil {
 		return err
 	}
 	if err := j.begin(ctx); err != nil {
 		return err // there is nothing to go on with
 	}
-	done, err := j.work(ctx, q, conn.probe)
+	done, err := j.work(ctx, q, f, conn.probe)
 	return j.outcome(ctx, done, err)
 }
 
@@ -185,10 +186,10 @@ func (j *job) request() task.ScanRequest {
 }
 
 // work asks for the scan and reads until it is finished, or ctx or the queue ends.
-func (j *job) work(ctx context.Context, q *queue, probe func(context.Context) error) (*task.ScanDone, error) {
+func (j *job) work(ctx context.Context, q *queue, f functions, probe func(context.Context) error) (*task.ScanDone, error) {
 	fmt.Fprintf(j.Stderr, "scan %s\n", j.id)
 	began := time.Now()
-	if err := q.ask(ctx, j.id, j.request()); err != nil {
+	if err := q.ask(ctx, f.planner, j.id, j.request()); err != nil {
 		return nil, err
 	}
 	if failed := q.failed(); failed != nil {
@@ -203,7 +204,7 @@ func (j *job) work(ctx context.Context, q *queue, probe func(context.Context) er
 	if err := j.start(w.show.first.rows); err != nil {
 		return nil, err
 	}
-	done, err := q.run(j.workers, w.tick)
+	done, err := q.run(j.workers, f.worker, w.tick)
 	isDone := done != nil && done.State == string(ledger.ScanDone)
 	if broken := j.output.err(); broken != nil {
 		err = fmt.Errorf("writing the output: %w", broken)

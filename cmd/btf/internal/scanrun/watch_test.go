@@ -187,7 +187,7 @@ func TestWhatCannotGetBetterEndsTheScan(t *testing.T) {
 				t.Errorf("%v ends the scan: %t, want %t", reason, ended, want)
 			}
 			q.stop()
-			if _, err := q.run(1, func(context.Context) {}); errors.Is(err, reason) != want {
+			if _, err := q.run(1, nil, func(context.Context) {}); errors.Is(err, reason) != want {
 				t.Errorf("%v: ended with %v", reason, err)
 			}
 		}
