@@ -19,6 +19,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/examples"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
@@ -106,7 +107,7 @@ func TestAnEarthquakeFeedIsOneMessageAndARowForEachQuake(t *testing.T) {
 		applied += s.Applied
 		failed += s.Failed
 	}
-	l, err := localdeploy.Start(t.Context(), loaded, localdeploy.Options{Logger: slog.New(slog.DiscardHandler), Wrote: wrote})
+	l, err := localdeploy.Start(t.Context(), loaded, localdeploy.Options{Logger: slog.New(slog.DiscardHandler), Reports: func(int) assemble.Reports { return assemble.Reports{Write: wrote} }})
 	if err != nil {
 		t.Fatal(err)
 	}

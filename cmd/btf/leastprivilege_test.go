@@ -21,7 +21,6 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
-	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -136,8 +135,9 @@ func deployPrivileged(t *testing.T, file []byte, grants []lint.Grant) *privilege
 		Holder:    process.Self(),
 		Emulation: emulator.Options{EnforceIAM: true, Logger: slog.New(deniedLog{slog.DiscardHandler, d.denied})},
 		Principal: func(f lint.Principal) string { return principalOf(loaded.Pipeline, f) },
-		Wrote:     func(_ context.Context, s write.Summary) { d.written.Add(int64(s.Applied)) },
-		Scanned:   func(int, scanworker.Summary) {},
+		Reports: func(int) assemble.Reports {
+			return assemble.Reports{Write: func(_ context.Context, s write.Summary) { d.written.Add(int64(s.Applied)) }}
+		},
 		Finished: func(s task.ScanDone) {
 			if s.State == "done" {
 				d.scanned.Add(1)

@@ -55,13 +55,17 @@ func (p *parts) closeWithin(d time.Duration) error {
 // build makes the function that FUNCTION_TARGET names or, if it names none, every function
 // for which the pipeline has work. If it fails, it has closed what it opened.
 func build(env environment) (_ *parts, err error) {
-	builders, err := named(env.target)
+	target, err := named(env.target)
 	if err != nil {
 		return nil, err
 	}
 	loaded, err := loadPipeline(env)
 	if err != nil {
 		return nil, err
+	}
+	builders := assemble.Needed(loaded)
+	if target != nil {
+		builders = []assemble.Builder{*target}
 	}
 	caller, err := newCaller(env)
 	if err != nil {
@@ -80,9 +84,6 @@ func build(env environment) (_ *parts, err error) {
 		return nil, err
 	}
 	for _, b := range builders {
-		if env.target == "" && !b.Wanted(loaded.Pipeline) {
-			continue
-		}
 		f, err := b.Build(cfg)
 		if err != nil {
 			return nil, fmt.Errorf("building %s: %w", b.Name, err)
@@ -96,16 +97,15 @@ func build(env environment) (_ *parts, err error) {
 	return out, nil
 }
 
-// named returns the builder of one function, or all of them if target is empty.
-func named(target string) ([]assemble.Builder, error) {
-	all := assemble.Builders()
+// named returns the builder of one function, or nil if target is empty.
+func named(target string) (*assemble.Builder, error) {
 	if target == "" {
-		return all, nil
+		return nil, nil
 	}
 	var names []string
-	for _, b := range all {
+	for _, b := range assemble.Builders() {
 		if string(b.Name) == target {
-			return []assemble.Builder{b}, nil
+			return &b, nil
 		}
 		names = append(names, string(b.Name))
 	}

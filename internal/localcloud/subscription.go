@@ -10,6 +10,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/push"
 )
 
@@ -44,6 +45,15 @@ type Push struct {
 	// Ordered sends messages of one ordering key one after the other, in the
 	// order in which they were published.
 	Ordered bool
+}
+
+// PushOf returns the push subscription that is deployed as s, without its endpoint.
+func PushOf(s *lint.Subscription) Push {
+	return Push{
+		ID: s.ID, Topic: s.Topic, AckDeadline: time.Duration(s.AckDeadline),
+		MinBackoff: time.Duration(s.MinBackoff), MaxBackoff: time.Duration(s.MaxBackoff),
+		MaxAttempts: s.MaxAttempts, DeadLetterTopic: s.DeadLetterTopic, Retention: time.Duration(s.Retention), Ordered: s.Ordered,
+	}
 }
 
 // Subscription delivers to one endpoint until its Cloud is closed.

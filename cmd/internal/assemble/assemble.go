@@ -12,6 +12,7 @@ import (
 	"math"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -37,23 +38,26 @@ import (
 // Builder is one function of a pipeline, and how it is made.
 type Builder struct {
 	Name lint.Principal
-	// Wanted reports whether a pipeline has work for the function.
-	Wanted func(*pipeline.Pipeline) bool
 	// Build makes the function. It fails if the pipeline has no work for it.
 	Build func(Config) (*Function, error)
 }
 
 // Builders lists the functions that there are. A new function is one line here.
 func Builders() []Builder {
-	hasWrite := func(p *pipeline.Pipeline) bool { return p.Write != nil }
-	hasScans := func(p *pipeline.Pipeline) bool { return len(p.Scans) > 0 }
-	hasChanges := func(p *pipeline.Pipeline) bool { return len(p.Changes) > 0 }
 	return []Builder{
-		{lint.Write, hasWrite, Write},
-		{lint.ScanPlanner, hasScans, ScanPlanner},
-		{lint.ScanWorker, hasScans, ScanWorker},
-		{lint.Changes, hasChanges, Changes},
+		{lint.Write, Write},
+		{lint.ScanPlanner, ScanPlanner},
+		{lint.ScanWorker, ScanWorker},
+		{lint.Changes, Changes},
 	}
+}
+
+// Needed returns the builders of the functions that are deployed for a pipeline, which are those
+// that it has work for.
+func Needed(loaded *lint.Loaded) []Builder {
+	return slices.DeleteFunc(Builders(), func(b Builder) bool {
+		return !slices.ContainsFunc(loaded.Report.Resources.Services, func(s lint.Service) bool { return s.Function == b.Name })
+	})
 }
 
 // Config is what functions are given. They close nothing of it.
@@ -157,12 +161,12 @@ func memory() *relay.Memory {
 	return relay.NewMemory(max(1, limit/3))
 }
 
-// report returns the report of the function of that name: its log and its metrics, if
+// report returns the report of a function: its log and its metrics, if
 // cfg.Meters is set, and then the caller's report.
 func report[Summary any, Metrics interface {
 	Report(context.Context, Summary)
 }](
-	cfg *Config, name string,
+	cfg *Config, function lint.Principal,
 	newLog func(*slog.Logger, string) func(context.Context, Summary),
 	newMetrics func(metric.Meter) (Metrics, error),
 	caller func(context.Context, Summary),
@@ -170,7 +174,7 @@ func report[Summary any, Metrics interface {
 	if cfg.Meters == nil {
 		return reportTo(caller), nil
 	}
-	metrics, err := newMetrics(cfg.Meters.Meter(name))
+	metrics, err := newMetrics(cfg.Meters.Meter(string(function)))
 	if err != nil {
 		return nil, err
 	}

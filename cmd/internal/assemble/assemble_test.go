@@ -43,10 +43,8 @@ func TestEveryDeployedServiceHasABuilder(t *testing.T) {
 		for _, s := range loaded.Report.Resources.Services {
 			deployed = append(deployed, s.Function)
 		}
-		for _, b := range Builders() {
-			if b.Wanted(loaded.Pipeline) {
-				built = append(built, b.Name)
-			}
+		for _, b := range Needed(loaded) {
+			built = append(built, b.Name)
 		}
 		slices.Sort(deployed)
 		slices.Sort(built)

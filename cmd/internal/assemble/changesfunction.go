@@ -8,6 +8,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 )
@@ -50,10 +51,10 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	if out.Report, err = report(cfg, "changes", changes.Log, changes.NewMetrics, cfg.Reports.Changes); err != nil {
+	if out.Report, err = report(cfg, lint.Changes, changes.Log, changes.NewMetrics, cfg.Reports.Changes); err != nil {
 		return nil, err
 	}
-	if out.Ticked, err = report(cfg, "changes", changes.LogTick, changes.NewTickMetrics, nil); err != nil {
+	if out.Ticked, err = report(cfg, lint.Changes, changes.LogTick, changes.NewTickMetrics, nil); err != nil {
 		return nil, err
 	}
 	if cfg.Meters != nil {

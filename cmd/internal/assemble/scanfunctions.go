@@ -9,6 +9,7 @@ import (
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
@@ -40,7 +41,7 @@ func (f *Function) scanPlanner(cfg *Config) (http.Handler, error) {
 	if out.Tasks, out.Done, err = f.scanTopics(cfg); err != nil {
 		return nil, err
 	}
-	if out.Report, err = report(cfg, "scan-planner", scanplanner.Log, scanplanner.NewMetrics, cfg.Reports.ScanPlanner); err != nil {
+	if out.Report, err = report(cfg, lint.ScanPlanner, scanplanner.Log, scanplanner.NewMetrics, cfg.Reports.ScanPlanner); err != nil {
 		return nil, err
 	}
 	return scanplanner.New(out)
@@ -76,7 +77,7 @@ func (f *Function) scanWorker(cfg *Config) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	if out.Report, err = report(cfg, "scan-worker", scanworker.Log, scanworker.NewMetrics, cfg.Reports.ScanWorker); err != nil {
+	if out.Report, err = report(cfg, lint.ScanWorker, scanworker.Log, scanworker.NewMetrics, cfg.Reports.ScanWorker); err != nil {
 		return nil, err
 	}
 	return scanworker.New(out)

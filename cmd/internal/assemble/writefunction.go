@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/functions/write"
+	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
@@ -58,7 +59,7 @@ func (f *Function) writeReport(cfg *Config, gauges write.Gauges) (func(context.C
 	if cfg.Meters == nil {
 		return reportTo(cfg.Reports.Write), nil
 	}
-	metrics, err := write.NewMetrics(cfg.Meters.Meter("write"), gauges)
+	metrics, err := write.NewMetrics(cfg.Meters.Meter(string(lint.Write)), gauges)
 	if err != nil {
 		return nil, err
 	}

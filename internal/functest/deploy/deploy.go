@@ -35,11 +35,8 @@ func Write(t testing.TB, c *localcloud.Cloud, file string, h http.Handler, tune 
 		case "":
 			must(c.CreatePull(t.Context(), s.Topic, s.ID, time.Duration(s.AckDeadline)))
 		case name + "-" + string(lint.Write):
-			p := localcloud.Push{
-				ID: s.ID, Topic: s.Topic, Handler: h, AckDeadline: time.Duration(s.AckDeadline),
-				MinBackoff: time.Duration(s.MinBackoff), MaxBackoff: time.Duration(s.MaxBackoff),
-				MaxAttempts: s.MaxAttempts, DeadLetterTopic: s.DeadLetterTopic, Retention: time.Duration(s.Retention), Ordered: s.Ordered,
-			}
+			p := localcloud.PushOf(&s)
+			p.Handler = h
 			tune(&p)
 			var err error
 			events, err = c.CreatePush(t.Context(), p)

@@ -20,6 +20,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -83,8 +84,10 @@ func (d *Demo) options() localdeploy.Options {
 			return l, err
 		},
 		StreamLedger: func(ctx context.Context) (*ledger.Ledger, error) { return d.following.openLedger(ctx, d.place, name) },
-		Wrote:        d.totals.add, Visited: d.following.add,
-		Scanned: d.scanning.add, Finished: d.scanning.finish,
+		Finished:     d.scanning.finish,
+		Reports: func(instance int) assemble.Reports {
+			return assemble.Reports{Write: d.totals.add, Changes: d.following.add, ScanWorker: func(_ context.Context, s scanworker.Summary) { d.scanning.add(instance, s) }}
+		},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,6 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
-	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -49,7 +49,7 @@ type Dev struct {
 	watcher   *filewatch.Watcher
 	open      closers.Stack
 	text      []byte // of the file, as it was loaded or refused last
-	pipeline  atomic.Pointer[pipeline.Pipeline]
+	running   atomic.Pointer[lint.Loaded]
 	reloaded  chan struct{} // holds one; asks for a tick
 }
 
@@ -73,7 +73,7 @@ func Start(ctx context.Context, cfg Config) (_ *Dev, err error) {
 		return nil, err
 	}
 	d.name = loaded.Pipeline.Name
-	d.pipeline.Store(loaded.Pipeline)
+	d.running.Store(loaded)
 	own := &ownLedger{pipelineName: d.name}
 	d.open.Add(own.close)
 	d.reports = newReports(d.tell)
@@ -162,22 +162,30 @@ func (d *Dev) deploy(ctx context.Context, text []byte) error {
 	if err != nil {
 		return err
 	}
-	p, before := loaded.Pipeline, d.pipeline.Load()
+	p, before := loaded.Pipeline, d.running.Load()
 	switch {
 	case p.Name != d.name:
 		return fmt.Errorf("%s: the name is now %s: topics have the name they were made with, so start btf dev again", d.cfg.File, p.Name)
-	case before.Write != nil && p.Write == nil, len(before.Scans) > 0 && len(p.Scans) == 0, len(before.Changes) > 0 && len(p.Changes) == 0:
+	case lacksService(loaded, before):
 		return fmt.Errorf("%s: the write section, the scans or the changes are gone: subscriptions stay as they were made, so start btf dev again", d.cfg.File)
-	case before.Write != nil && p.Write.Ordered != before.Write.Ordered:
+	case before.Pipeline.Write != nil && p.Write.Ordered != before.Pipeline.Write.Ordered:
 		return fmt.Errorf("%s: write.ordered changed: a subscription stays as it was made, so start btf dev again", d.cfg.File)
 	}
 	if err := d.Local.Deploy(ctx, loaded); err != nil {
 		return err
 	}
-	d.pipeline.Store(p)
+	d.running.Store(loaded)
 	select {
 	case d.reloaded <- struct{}{}:
 	default: // a tick is about to be sent
 	}
 	return d.announced.reads(p)
+}
+
+// lacksService reports whether a function that was deployed for the version before has no work in
+// the new one.
+func lacksService(loaded, before *lint.Loaded) bool {
+	return slices.ContainsFunc(before.Report.Resources.Services, func(s lint.Service) bool {
+		return !slices.Contains(loaded.Report.Resources.Services, s)
+	})
 }

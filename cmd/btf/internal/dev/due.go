@@ -14,7 +14,7 @@ func (d *Dev) startScheduled(ctx context.Context) {
 	defer requests.Close()
 	s := scheduler{
 		clock: d.cfg.Clock, tell: d.tell.line,
-		scans: func() []*pipeline.Scan { return d.pipeline.Load().Scans },
+		scans: func() []*pipeline.Scan { return d.running.Load().Pipeline.Scans },
 		ask: func(ctx context.Context, scan *pipeline.Scan) {
 			if err := requests.Publish(ctx, task.ScanRequest{Version: task.Version, Scan: scan.Name, Scheduled: true}); err != nil && ctx.Err() == nil {
 				d.tell.line("scan %s is due and was not started: %s", scan.Name, err)
@@ -34,7 +34,7 @@ func (d *Dev) tick(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
-		if len(d.pipeline.Load().Changes) > 0 {
+		if len(d.running.Load().Pipeline.Changes) > 0 {
 			if err := d.Local.Tick(ctx, d.name); err != nil && ctx.Err() == nil {
 				d.reports.sums.line("change streams are not read for now", err.Error())
 			}

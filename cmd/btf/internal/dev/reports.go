@@ -8,6 +8,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
@@ -37,7 +38,10 @@ func (r *reports) options(own *ownLedger) localdeploy.Options {
 		Endless: true,
 		Logger:  slog.New(&lineHandler{line: r.sums.line}),
 		Records: slog.New(telemetry.NewHandler(r.tell, slog.LevelInfo, "")), OpenLedger: own.open, Holder: process.Self(),
-		Wrote: r.sums.delivery, Planned: r.planned, Scanned: r.scanned, Finished: r.finished, Visited: r.visited,
+		Finished: r.finished,
+		Reports: func(int) assemble.Reports {
+			return assemble.Reports{Write: r.sums.delivery, ScanPlanner: r.planned, ScanWorker: r.scanned, Changes: r.visited}
+		},
 	}
 }
 
@@ -54,7 +58,7 @@ func (r *reports) planned(_ context.Context, s scanplanner.Summary) {
 }
 
 // scanned tells of one task.
-func (r *reports) scanned(_ int, s scanworker.Summary) {
+func (r *reports) scanned(_ context.Context, s scanworker.Summary) {
 	what := "scan %s (%s), split %d: "
 	defer r.ends.told(s)
 	switch s.Outcome {

@@ -9,7 +9,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
-	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -58,13 +58,9 @@ func (d *Deployment) build(ctx context.Context, loaded *lint.Loaded) (map[lint.P
 		PubSub: func(context.Context) (*pubsub.Client, error) { return d.Client, nil },
 		Ledger: func(context.Context) (*ledger.Ledger, error) { return d.ledgerOnce(ctx) },
 		Holder: d.Holder, Logger: d.Logger, Records: d.Records, Now: time.Now, CloseTime: closeTimeout,
-		Reports: assemble.Reports{Write: d.Wrote, ScanPlanner: d.Planned, Changes: d.Visited},
 	}
 	releases := map[lint.Principal]release{}
-	for _, b := range assemble.Builders() {
-		if !b.Wanted(p) {
-			continue
-		}
+	for _, b := range assemble.Needed(loaded) {
 		dial := btrpc.DialConfig{Emulator: d.Bigtable, CredentialsFile: p.CredentialsFile}
 		if d.Principal != nil {
 			dial.Principal = d.Principal(b.Name)
@@ -105,27 +101,26 @@ func (d *Deployment) buildRelease(b assemble.Builder, cfg assemble.Config) (rele
 	}
 	out := release{}
 	cfg.Stopping, out.stop = context.WithCancel(context.Background())
-	var built []*assemble.Function
+	var built closers.Stack
 	out.close = func() error {
 		out.stop()
-		var errs []error
-		for _, f := range built {
-			errs = append(errs, f.Close())
-		}
-		return errors.Join(errs...)
+		return built.Close()
 	}
 	free := make(pool, n)
 	for i := range n {
-		cfg.Reports.ScanWorker = func(_ context.Context, s scanworker.Summary) { d.Scanned(i, s) }
+		if d.Reports != nil {
+			cfg.Reports = d.Reports(i)
+		}
 		f, err := b.Build(cfg)
 		if err != nil {
 			return release{}, errors.Join(err, out.close())
 		}
-		built = append(built, f)
+		built.Add(f.Close)
 		free <- f
+		out.handler = f
 	}
-	if out.handler = free; !pooled {
-		out.handler = built[0]
+	if pooled {
+		out.handler = free
 	}
 	return out, nil
 }

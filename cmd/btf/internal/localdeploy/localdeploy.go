@@ -15,12 +15,9 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 
+	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	"github.com/bigtable-functions/bigtable-functions/emulator"
-	"github.com/bigtable-functions/bigtable-functions/functions/changes"
-	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
-	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
-	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/localcloud"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -58,14 +55,11 @@ type Options struct {
 	// Endless is set if what was published is not kept, for a process that runs for long.
 	Endless bool
 
-	// Wrote, Planned, Scanned and Visited are called with each summary of the functions, and
-	// Finished with each scan that is finished. Scanned and Finished are for a pipeline with
-	// scans; the others may be nil.
-	Wrote    func(context.Context, write.Summary)
-	Planned  func(context.Context, scanplanner.Summary)
-	Scanned  func(worker int, s scanworker.Summary)
+	// Reports, if it is set, returns what each function reports to. instance numbers the instances
+	// of scan-worker from 0.
+	Reports func(instance int) assemble.Reports
+	// Finished is called with each scan that is finished. A pipeline with scans needs it.
 	Finished func(task.ScanDone)
-	Visited  func(context.Context, changes.Visit)
 }
 
 // Deployment is a pipeline that runs in this process. It must be closed. Deploy and Close

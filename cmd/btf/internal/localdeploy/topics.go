@@ -162,11 +162,9 @@ func (d *Deployment) createSubscription(ctx context.Context, s *lint.Subscriptio
 	if to == nil {
 		return nil
 	}
-	return d.createPush(ctx, localcloud.Push{
-		ID: s.ID, Topic: s.Topic, Endpoint: to.url, AckDeadline: time.Duration(s.AckDeadline),
-		MinBackoff: time.Duration(s.MinBackoff), MaxBackoff: time.Duration(s.MaxBackoff),
-		MaxAttempts: s.MaxAttempts, DeadLetterTopic: s.DeadLetterTopic, Retention: time.Duration(s.Retention), Ordered: s.Ordered,
-	})
+	p := localcloud.PushOf(s)
+	p.Endpoint = to.url
+	return d.createPush(ctx, p)
 }
 
 // listenForDone has finished told of completion events.
