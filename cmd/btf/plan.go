@@ -41,6 +41,7 @@ func planCommand(env assemble.Env) *cobra.Command {
 	flags.Float64Var(&load.EventsPerSecond, "events-per-second", 0, "messages published to NAME-events, on average")
 	flags.Float64Var(&load.ChangesPerSecond, "changes-per-second", 0, "changes of each change stream, on average")
 	flags.IntVar(&load.Partitions, "partitions", 10, "partitions of each change stream: about as many as its table has tablets")
+	flags.Float64Var(&load.RowsPerScan, "rows-per-scan", 0, "rows that each run of a scheduled scan reads")
 	flags.StringVar(&prices, "prices", "", "a table of prices, in YAML or JSON, that replaces the one of this version")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	_ = cmd.MarkFlagRequired("file") // fails only if there is no such flag

@@ -95,7 +95,7 @@ func TestPlanShowsItsArithmetic(t *testing.T) {
 	text := strings.Join(strings.Fields(stdout), " ")
 	for _, want := range []string{
 		"p.yaml: topic feeds-change-tasks ",
-		"A month at 0 events/s, and at 10 changes/s and 1000 partitions for each change stream: ",
+		"A month at 0 events/s, 10 changes/s and 1000 partitions for each change stream, and 0 rows for each scheduled scan: ",
 		"changes feed vCPU 2,436.3 an hour (simulated) × 730 h = 1,778,499 vCPU-seconds × 0.000024 / vCPU-second 42.68 ",
 		"schedules jobs 1 in the file = 1 jobs × 0.1 / job 0.10 ",
 		"Dataflow vCPU 1 × 2 vCPU × 730 h = 1,460 vCPU-hours × 0.069 / vCPU-hour 100.74 ",

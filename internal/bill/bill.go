@@ -37,10 +37,13 @@ type Load struct {
 	// These two are those of each change stream of the file.
 	ChangesPerSecond float64 `json:"changesPerSecond"`
 	Partitions       int     `json:"partitions"`
+	// RowsPerScan is how many rows each run of a scheduled scan reads.
+	RowsPerScan float64 `json:"rowsPerScan"`
 }
 
-// maxRate and maxPartitions bound a Load far above what a table bears.
+// These bound a Load far above what a table bears.
 const (
+	maxRows       = 1e15
 	maxRate       = 1e9
 	maxPartitions = 1_000_000
 )
@@ -50,10 +53,13 @@ func (l Load) Check() error {
 	for _, rate := range []struct {
 		name  string
 		value float64
-	}{{"events", l.EventsPerSecond}, {"changes", l.ChangesPerSecond}} {
+	}{{"events per second", l.EventsPerSecond}, {"changes per second", l.ChangesPerSecond}} {
 		if !(rate.value >= 0 && rate.value <= maxRate) {
-			return fmt.Errorf("%v %s per second: want a number from 0 to %.0f", rate.value, rate.name, maxRate)
+			return fmt.Errorf("%v %s: want a number from 0 to %.0f", rate.value, rate.name, maxRate)
 		}
+	}
+	if !(l.RowsPerScan >= 0 && l.RowsPerScan <= maxRows) {
+		return fmt.Errorf("%v rows per scan: want a number from 0 to %.0f", l.RowsPerScan, maxRows)
 	}
 	if l.Partitions < 1 || l.Partitions > maxPartitions {
 		return fmt.Errorf("%d partitions: want a number from 1 to %d", l.Partitions, maxPartitions)
@@ -100,6 +106,9 @@ func Month(p *pipeline.Pipeline, r *lint.Resources, l Load, table *prices.Table)
 	b := biller{table: table, bill: &Bill{Load: l, Lines: []Line{}, Prices: table}}
 	if p.Write != nil {
 		b.write(l.EventsPerSecond)
+	}
+	for _, s := range p.Scans {
+		b.scan(s, l.RowsPerScan)
 	}
 	for _, c := range p.Changes {
 		if err := b.stream(c, l.ChangesPerSecond, l.Partitions); err != nil {

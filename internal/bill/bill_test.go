@@ -7,8 +7,10 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -109,6 +111,38 @@ func (r *reckoning) stream(t *testing.T, toPubSub bool) {
 	t.Fatal("the load was not simulated")
 }
 
+// runsInAYear counts the runs of a schedule whose fields are single numbers or *.
+func runsInAYear(t *testing.T, cron string) int64 {
+	f := strings.Fields(cron)
+	is := func(field string, n int) bool { return field == "*" || field == strconv.Itoa(n) }
+	if _, err := strconv.Atoi(f[0] + f[1]); err != nil || strings.ContainsAny(cron, ",-/") {
+		t.Fatalf("the schedule %q is not reckoned here", cron)
+	}
+	runs := int64(0)
+	for day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() == 2026; day = day.AddDate(0, 0, 1) {
+		if is(f[2], day.Day()) && is(f[3], int(day.Month())) && is(f[4], int(day.Weekday())) {
+			runs++
+		}
+	}
+	return runs
+}
+
+// scan reckons the runs of a scheduled scan, each of so many rows.
+func (r *reckoning) scan(toPubSub bool, rows, runs int64) {
+	n, monthly := big.NewRat(rows, 1), big.NewRat(runs, 12)
+	r.pay(n, rat("0.000012"), monthly, rat("0.000024"))
+	r.pay(n, rat("0.000012"), monthly, rat("0.00000125"))
+	splits := (rows*1000 + 1<<28 - 1) / (1 << 28)
+	requests := big.NewRat(1+splits+rows/450_000, 1)
+	r.pay(requests, monthly, rat("0.0000004"))
+	r.pay(big.NewRat(3*splits, 1), monthly, rat("0.0000003"))
+	r.pay(big.NewRat(5*splits+rows/50_000, 1), monthly, rat("0.0000009"))
+	if toPubSub {
+		r.pay(n, monthly, rat("2000"), rat("40"), rat("1/1099511627776"))
+	}
+	r.pay(requests, monthly, rat("1000"), rat("0.50"), rat("1/1073741824"))
+}
+
 // exampleFiles are those of the repository.
 func exampleFiles(t *testing.T) []string {
 	var out []string
@@ -139,6 +173,8 @@ write:
       mutations: [{set: {cf: {status: event.status}}}]
 scans:
   archive: {table: orders, to: {log: {}}, schedule: {cron: "0 3 * * *", timeZone: Etc/UTC}}
+  few: {table: orders, limit: 5, to: {pubsub: {topic: few}}, schedule: {cron: "0 3 * * *", timeZone: Europe/Berlin}}
+  asked: {table: orders, to: {log: {}}}
 changes:
   feed: {table: orders, appProfile: single, to: {pubsub: {topic: feed}}}
   trace: {table: orders, appProfile: single, to: {log: {}}}
@@ -157,10 +193,18 @@ func TestTheArithmeticOfExamplesIsRepeatedFromTheUnitPrices(t *testing.T) {
 	for name, text := range files {
 		t.Run(name, func(t *testing.T) {
 			l := loaded(t, text)
-			b := month(t, l, Load{EventsPerSecond: 200, ChangesPerSecond: 10, Partitions: 1000})
+			b := month(t, l, Load{EventsPerSecond: 200, ChangesPerSecond: 10, Partitions: 1000, RowsPerScan: 1e8})
 			again := reckoning{new(big.Rat)}
 			if strings.Contains(text, "\nwrite:\n") {
 				again.write200()
+			}
+			for _, s := range l.Pipeline.Scans {
+				if rows := int64(1e8); s.Schedule != nil {
+					if s.Limit > 0 {
+						rows = s.Limit
+					}
+					again.scan(s.To.PubSub != nil, rows, runsInAYear(t, s.Schedule.Cron))
+				}
 			}
 			jobs := 0
 			for _, c := range l.Pipeline.Changes {
@@ -202,7 +246,7 @@ func TestAnIdlePipelineCostsItsTicks(t *testing.T) {
 	got := strings.Join(of, ", ")
 	want := "changes feed requests 0.02, changes feed vCPU 0.33, changes feed memory 0.02, changes feed ledger reads 0.22, changes feed ledger writes 0.12, changes feed request logs 0.02, " +
 		"changes trace requests 0.02, changes trace vCPU 0.33, changes trace memory 0.02, changes trace ledger reads 0.22, changes trace ledger writes 0.12, changes trace request logs 0.02, " +
-		"schedules jobs 0.20"
+		"schedules jobs 0.30"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -248,7 +292,7 @@ func TestUsageBetweenAndBeyondTheSimulatedLoads(t *testing.T) {
 func TestALoadThatIsNoneIsRefused(t *testing.T) {
 	for _, l := range []Load{
 		{EventsPerSecond: -1, Partitions: 1}, {EventsPerSecond: math.NaN(), Partitions: 1}, {EventsPerSecond: math.Inf(1), Partitions: 1},
-		{ChangesPerSecond: -0.1, Partitions: 1}, {ChangesPerSecond: 1e10, Partitions: 1}, {}, {Partitions: -5}, {Partitions: maxPartitions + 1},
+		{ChangesPerSecond: -0.1, Partitions: 1}, {RowsPerScan: -1, Partitions: 1}, {RowsPerScan: math.NaN(), Partitions: 1}, {ChangesPerSecond: 1e10, Partitions: 1}, {}, {Partitions: -5}, {Partitions: maxPartitions + 1},
 	} {
 		if l.Check() == nil {
 			t.Errorf("%+v is accepted", l)

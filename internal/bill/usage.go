@@ -140,6 +140,11 @@ func assumptions(p *pipeline.Pipeline) []string {
 			fmt.Sprintf("an event holds one record and takes %s s of processor time (README.md); an instance is busy for %s of its time", Number(EventCPU), Number(Use)),
 			"Bigtable answers within the 0.1 s to which Cloud Run rounds up; each event is delivered once")
 	}
+	if slices.ContainsFunc(p.Scans, func(s *pipeline.Scan) bool { return s.Schedule != nil }) {
+		out = append(out,
+			fmt.Sprintf("a row makes one record and takes %s s of processor time (docs/scans.md); a worker is busy for a third of its time and reads %s rows/s of a split of 256 MiB", Number(RecordCPU), Number(RowsPerSecond)),
+			"the runs of a schedule are those of a year, divided by 12")
+	}
 	if len(p.Changes) > 0 {
 		out = append(out,
 			"change streams take what was simulated for the table in docs/changes.md, each request in an instance of its own, without processor time",
@@ -153,8 +158,8 @@ func assumptions(p *pipeline.Pipeline) []string {
 func without(p *pipeline.Pipeline) []string {
 	out := []string{"Bigtable's nodes and storage, which any way to write costs", "network traffic between regions, taxes and support",
 		"what Cloud Monitoring charges for alarms and metrics", "the storage of messages, documents, images and logs"}
-	if len(p.Scans) > 0 {
-		out = append(out, "scans, which cost by their rows (docs/scans.md#what-it-costs-beyond-firestore)")
+	if slices.ContainsFunc(p.Scans, func(s *pipeline.Scan) bool { return s.Schedule == nil }) {
+		out = append(out, "scans without a schedule (docs/scans.md#what-it-costs-beyond-firestore has the formula)")
 	}
 	return out
 }

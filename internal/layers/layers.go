@@ -37,7 +37,7 @@ var table = map[string][]string{
 	"internal/lint":     {"internal/expr", "internal/mapping", "internal/pipeline"},
 	"internal/prices":   {},
 	"internal/filediff": {"internal/lint", "internal/pipeline", "internal/pipetest", "internal/scanjob"},
-	"internal/bill":     {"internal/lint", "internal/pipeline", "internal/prices"},
+	"internal/bill":     {"internal/lint", "internal/pipeline", "internal/prices", "internal/scanjob"},
 
 	// Calls of services.
 	"internal/btrpc":      {"internal/retry"},

@@ -26,16 +26,41 @@ func LastDue(s *pipeline.Schedule, after, upTo time.Time) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// isDue reports whether a minute is one of the schedule's. As in cron, one of the two
-// day fields suffices where neither is *.
+// RunsInAYear returns how often a schedule is due in a year of 365 days that begins on a Thursday, as
+// 2026 does. Hours that its time zone skips or repeats are not minded.
+func RunsInAYear(s *pipeline.Schedule) int {
+	fields := strings.Fields(s.Cron)
+	count := func(field string, low, high int) (n int) {
+		for i := low; i <= high; i++ {
+			if matches(field, i, low, high, nil) {
+				n++
+			}
+		}
+		return n
+	}
+	days := 0
+	for t := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); t.Year() == 2026; t = t.AddDate(0, 0, 1) {
+		if isDay(fields, t) {
+			days++
+		}
+	}
+	return days * count(fields[0], 0, 59) * count(fields[1], 0, 23)
+}
+
+// isDue reports whether a minute is one of the schedule's.
 func isDue(fields []string, t time.Time) bool {
+	return isDay(fields, t) && matches(fields[0], t.Minute(), 0, 59, nil) && matches(fields[1], t.Hour(), 0, 23, nil)
+}
+
+// isDay reports whether a day is one of the schedule's. As in cron, one of the two day fields
+// suffices where neither is *.
+func isDay(fields []string, t time.Time) bool {
 	day, weekday := matches(fields[2], t.Day(), 1, 31, nil), matches(fields[4], int(t.Weekday()), 0, 7, weekdays)
 	days := day && weekday
 	if !strings.HasPrefix(fields[2], "*") && !strings.HasPrefix(fields[4], "*") {
 		days = day || weekday
 	}
-	return days && matches(fields[0], t.Minute(), 0, 59, nil) && matches(fields[1], t.Hour(), 0, 23, nil) &&
-		matches(fields[3], int(t.Month()), 1, 12, months)
+	return days && matches(fields[3], int(t.Month()), 1, 12, months)
 }
 
 var (

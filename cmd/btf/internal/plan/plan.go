@@ -75,8 +75,8 @@ func (p *Plan) Print(stdout io.Writer) error {
 	deployment.PrintResources(out, p.File, &p.Resources)
 	deployment.PrintGrants(out, p.File, p.Grants)
 	b := p.Bill
-	out.Printf("\nA month at %s events/s, and at %s changes/s and %s for each change stream:\n", bill.Number(b.Load.EventsPerSecond),
-		bill.Number(b.Load.ChangesPerSecond), terminal.Plural(b.Load.Partitions, "partition"))
+	out.Printf("\nA month at %s events/s, %s changes/s and %s for each change stream, and %s rows for each scheduled scan:\n",
+		bill.Number(b.Load.EventsPerSecond), bill.Number(b.Load.ChangesPerSecond), terminal.Plural(b.Load.Partitions, "partition"), bill.Number(b.Load.RowsPerScan))
 	printLines(out, b.Prices, b.Lines, "together", b.Dollars)
 	if d := b.Dataflow; d.Jobs > 0 {
 		out.Printf("\nDataflow, at least: %s that run all the time, one worker each, without their data:\n", terminal.Plural(d.Jobs, "streaming job"))
