@@ -20,6 +20,7 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
@@ -48,7 +49,10 @@ func serveBigtable() {
 	}
 	_, err = adminpb.NewBigtableTableAdminClient(conn).CreateTable(context.Background(), &adminpb.CreateTableRequest{
 		Parent: "projects/my-project/instances/my-instance", TableId: "orders",
-		Table: &adminpb.Table{ColumnFamilies: map[string]*adminpb.ColumnFamily{"cf": {}}},
+		Table: &adminpb.Table{
+			ColumnFamilies:     map[string]*adminpb.ColumnFamily{"cf": {}},
+			ChangeStreamConfig: &adminpb.ChangeStreamConfig{RetentionPeriod: durationpb.New(24 * time.Hour)},
+		},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -46,7 +46,7 @@ type ChangeStream struct {
 func (t *Table) ReadChanges(ctx context.Context, cc grpc.ClientConnInterface, req *bigtablepb.ReadChangeStreamRequest, cookies metadata.MD) (*ChangeStream, error) {
 	req.TableName, req.AppProfileId = t.name, t.profile
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, t.outgoing(cookies)))
-	stream, err := bigtablepb.NewBigtableClient(cc).ReadChangeStream(ctx, req)
+	stream, err := bigtablepb.NewBigtableClient(cc).ReadChangeStream(ctx, req, useChangesCodec)
 	if err != nil {
 		cancel()
 		return nil, err

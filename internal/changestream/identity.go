@@ -13,15 +13,15 @@ import (
 // breaker, so the entries are part of it.
 func (r *Record) ID(table string) string {
 	content := r.content
+	d := digest{b: make([]byte, 0, min(r.Bytes+idBytes, gathered))}
 	if !r.Oversize {
-		var d digest
 		for i := range r.Entries {
 			d.entry(&r.Entries[i], int64(len(r.Entries[i].Value)))
 			d.value(r.Entries[i].Value)
 		}
 		content = d.sum()
+		d = digest{b: d.b[:0]}
 	}
-	var d digest
 	d.text(table)
 	d.text(r.RowKey)
 	d.number(r.CommitTime.Unix())
@@ -33,6 +33,9 @@ func (r *Record) ID(table string) string {
 	sum := d.sum()
 	return hex.EncodeToString(sum[:16])
 }
+
+// idBytes is about what is hashed of a small record beside what Bytes counts.
+const idBytes = 400
 
 // digest hashes parts of known length, so that no two sequences of parts are one text.
 // Small parts are gathered in a buffer. The zero value is ready.

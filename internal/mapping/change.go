@@ -68,7 +68,7 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 		return nil, 0, err
 	}
 	var clock clock
-	b := appendKey([]byte(`{"rowKey":`), m.change.Table.Key, r.RowKey)
+	b := appendKey(append(make([]byte, 0, bodyBytes(r)), `{"rowKey":`...), m.change.Table.Key, r.RowKey)
 	b = appendBytes(append(b, `,"rowKeyBase64":`...), []byte(r.RowKey))
 	b = append(b, `,"type":"`...)
 	b = append(append(b, r.Type.String()...), `","cluster":`...)
@@ -97,6 +97,10 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 	}
 	return append(b, ']', '}'), filtered, nil
 }
+
+// bodyBytes is about how long the record of a change is: what all have, what each entry has,
+// and the bytes of the change in base64 or twice as text.
+func bodyBytes(r *changestream.Record) int64 { return 250 + 250*int64(len(r.Entries)) + r.Bytes*3/2 }
 
 // takes reports whether the filter takes an entry. A deleted family has no qualifier, so
 // that the family's name alone decides on it.
