@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
@@ -77,9 +76,9 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 	} else {
 		b = quoted(b, r.Cluster)
 	}
-	b = appendTime(append(b, `,"commitTime":`...), r.CommitTime)
+	b = clock.appendTime(append(b, `,"commitTime":`...), r.CommitTime)
 	b = strconv.AppendInt(append(b, `,"tieBreaker":`...), int64(r.TieBreaker), 10)
-	b = appendTime(append(b, `,"lowWatermark":`...), r.LowWatermark)
+	b = clock.appendTime(append(b, `,"lowWatermark":`...), r.LowWatermark)
 	b = append(b, `,"entries":[`...)
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -171,8 +170,4 @@ func (m *Changes) appendValue(b []byte, e *changestream.Entry) []byte {
 func appendBytes(b, v []byte) []byte {
 	b = base64.StdEncoding.AppendEncode(append(b, '"'), v)
 	return append(b, '"')
-}
-
-func appendTime(b []byte, t time.Time) []byte {
-	return t.UTC().AppendFormat(b, `"`+time.RFC3339Nano+`"`)
 }

@@ -199,7 +199,10 @@ type clock struct {
 	date []byte // of the day, "2006-01-02T with the quote; nil before the first
 }
 
-const microsOfDay = 24 * 60 * 60 * 1_000_000
+const (
+	microsOfDay = 24 * 60 * 60 * 1_000_000
+	nanosOfDay  = microsOfDay * 1000
+)
 
 // append prints a time as RFC 3339; one that no calendar holds as its microseconds.
 func (c *clock) append(b []byte, micros int64) []byte {
@@ -207,21 +210,46 @@ func (c *clock) append(b []byte, micros int64) []byte {
 	if rest < 0 {
 		day, rest = day-1, rest+microsOfDay
 	}
-	if c.date == nil || day != c.day {
+	if !c.knows(day) {
 		t := time.UnixMicro(micros).UTC()
 		if !cell.InCalendar(t) {
 			return strconv.AppendInt(b, micros, 10)
 		}
-		c.day, c.date = day, t.AppendFormat(c.date[:0], `"2006-01-02T`)
+		c.learn(day, t)
 	}
+	return c.ofDay(b, rest*1000)
+}
+
+// appendTime prints a time that a calendar holds as RFC 3339, to the nanosecond.
+func (c *clock) appendTime(b []byte, t time.Time) []byte {
+	const secondsOfDay = nanosOfDay / 1_000_000_000
+	seconds := t.Unix()
+	day, rest := seconds/secondsOfDay, seconds%secondsOfDay
+	if rest < 0 {
+		day, rest = day-1, rest+secondsOfDay
+	}
+	if !c.knows(day) {
+		c.learn(day, t.UTC())
+	}
+	return c.ofDay(b, rest*1_000_000_000+int64(t.Nanosecond()))
+}
+
+func (c *clock) knows(day int64) bool { return c.date != nil && day == c.day }
+
+func (c *clock) learn(day int64, t time.Time) {
+	c.day, c.date = day, t.AppendFormat(c.date[:0], `"2006-01-02T`)
+}
+
+// ofDay prints the date and a time of the day, in nanoseconds.
+func (c *clock) ofDay(b []byte, nanos int64) []byte {
 	b = append(b, c.date...)
-	seconds, fraction := rest/1_000_000, rest%1_000_000
+	seconds, fraction := nanos/1_000_000_000, nanos%1_000_000_000
 	b = twoDigits(b, seconds/3600)
 	b = twoDigits(append(b, ':'), seconds/60%60)
 	b = twoDigits(append(b, ':'), seconds%60)
 	if fraction > 0 {
 		b = append(b, '.')
-		for unit := int64(100_000); fraction > 0; unit /= 10 {
+		for unit := int64(100_000_000); fraction > 0; unit /= 10 {
 			b = append(b, byte('0'+fraction/unit))
 			fraction %= unit
 		}
