@@ -234,9 +234,13 @@ func TestTheArithmeticOfExamplesIsRepeatedFromTheUnitPrices(t *testing.T) {
 	}
 }
 
-func TestAnIdlePipelineCostsItsTicks(t *testing.T) {
+// covers: TST-08
+func TestAnIdlePipelineCostsItsTicksBesideANode(t *testing.T) {
 	l := loaded(t, everything)
 	b := month(t, l, Load{Partitions: 10})
+	if b.Beside.Dollars != 474.50 {
+		t.Errorf("a node costs %v a month", b.Beside.Dollars)
+	}
 	var of []string
 	for _, line := range b.Lines {
 		if line.Dollars > 0 {
