@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -79,6 +80,93 @@ func TestACoordinatorFromBeforeARestoreChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
+		}
+	})
+}
+
+// An epoch begins with more partitions than one transaction takes, while a reader from before
+// writes one of them before each transaction, and another one splits: each key is held once,
+// under an incarnation that nobody knew, at the last position that was committed.
+func TestAnEpochBeginsWhileReadersWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		l := ledger.New(store, "p", ledger.Options{})
+		if _, err := l.BeginStream(t.Context(), streamID, func(now time.Time) (time.Time, error) { return now, nil }); err != nil {
+			t.Fatal(err)
+		}
+		begin, err := l.AcquireStream(t.Context(), streamID, "coordinator")
+		if err != nil {
+			t.Fatal(err)
+		}
+		top, err := l.Topology(t.Context(), streamID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for i := range 349 {
+			keys = append(keys, row(i))
+		}
+		service := rowrange.Cut(rowrange.Range{}, keys)
+		if _, err := begin.Reconcile(t.Context(), top, changestream.Reconcile(top.Compare(service), shortGraces, top.ReadAt)); err != nil {
+			t.Fatal(err)
+		}
+		if top, err = l.Topology(t.Context(), streamID); err != nil || len(top.Partitions) != 350 {
+			t.Fatalf("%d partitions, %v", len(top.Partitions), err)
+		}
+		known := map[string]bool{}
+		var leases []*ledger.PartitionLease
+		for _, p := range top.Partitions {
+			known[p.Incarnation] = true
+			lease, err := l.AcquirePartition(t.Context(), p, "reader")
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases = append(leases, lease)
+		}
+		split := leases[0].Partition().Range
+		middle := split.Start + "\x00m"
+		commits := 0
+		last := map[string]string{} // tokens, by the start of the range
+		faulty := ledger.New(&storetest.Faulty{Store: store, Next: func(commit bool) storetest.Fault {
+			if !commit {
+				return storetest.FaultNone
+			}
+			if commits++; commits == 4 { // the first partitions are about to be replaced
+				var successors []changestream.Successor
+				for _, part := range rowrange.Cut(split, []string{middle}) {
+					successors = append(successors, changestream.Successor{Target: part, Token: changestream.Token{Range: part, Value: "split"}})
+				}
+				if _, err := leases[0].Close(t.Context(), successors, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			lease := leases[1+commits*37%349]
+			token := rand.Text()
+			err := lease.Commit(t.Context(), &changestream.Position{Token: token, LowWatermark: time.Now()})
+			if err == nil {
+				last[lease.Partition().Range.Start] = token
+			} else if !errors.Is(err, ledger.ErrLost) {
+				t.Error(err)
+			}
+			return storetest.FaultNone
+		}}, "p", ledger.Options{})
+		epoch, err := faulty.BeginEpoch(t.Context(), streamID, "restorer")
+		now, wrong := l.Topology(t.Context(), streamID)
+		if err != nil || wrong != nil || epoch.Partitions != len(now.Partitions) || len(last) == 0 {
+			t.Fatalf("%+v, %v, %v, %d commits meanwhile", epoch, err, wrong, len(last))
+		}
+		var tokens []changestream.Token
+		for _, p := range now.Partitions {
+			tokens = append(tokens, changestream.Token{Range: p.Range})
+			if known[p.Incarnation] {
+				t.Errorf("a reader from before knows %s", p.Incarnation)
+			}
+			if want := last[p.Range.Start]; want != "" && p.Tokens[0].Value != want {
+				t.Errorf("a partition is at %v, not at the last position that was committed", p.Tokens)
+			}
+		}
+		if !changestream.HoldOnce(rowrange.Range{}, tokens) || len(tokens) != 351 {
+			t.Errorf("%d partitions do not hold every key once", len(tokens))
 		}
 	})
 }
