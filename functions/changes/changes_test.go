@@ -19,6 +19,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/functions/changes"
 	"github.com/bigtable-functions/bigtable-functions/internal/functest"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 )
 
@@ -234,7 +235,7 @@ func TestAPoisonChangeIsTheFailurePolicys(t *testing.T) {
 					errs := make([]error, len(records))
 					for i, rec := range records {
 						if strings.Contains(string(rec.Body), `"rowKey":"b"`) {
-							errs[i] = &relay.Rejected{Reason: "no b"}
+							errs[i] = &retry.Rejected{Reason: "no b"}
 						}
 					}
 					return errs

@@ -25,6 +25,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
 )
@@ -302,7 +303,7 @@ func noTwos(records []relay.Record) []error {
 	errs := make([]error, len(records))
 	for i, rec := range records {
 		if strings.Contains(string(rec.Body), `"value":2`) {
-			errs[i] = &relay.Rejected{Reason: "no twos"}
+			errs[i] = &retry.Rejected{Reason: "no twos"}
 		}
 	}
 	return errs

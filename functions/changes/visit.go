@@ -265,13 +265,11 @@ func (w *work) appendTo(u unit, to []relay.Record) ([]relay.Record, error) {
 	}), nil
 }
 
-// poison is a change that cannot be delivered, under onFailure: fail.
-type poison struct{ err error }
-
-func (p *poison) Error() string {
-	return "onFailure: fail, and a change cannot be delivered: " + p.err.Error()
+// undeliverable returns why the stream does not go on, under onFailure: fail, behind a change
+// that was rejected.
+func undeliverable(err error) error {
+	return fmt.Errorf("onFailure: fail, and a change cannot be delivered: %w", err)
 }
-func (p *poison) Unwrap() error { return p.err }
 
 // goesOn reports whether the stream goes on behind a change that cannot be delivered.
 func (w *work) goesOn() bool {
@@ -282,7 +280,7 @@ func (w *work) goesOn() bool {
 // are put into one batch.
 func (w *work) refuse(r *changestream.Record) error {
 	if err := w.emit.Check(r); err != nil {
-		return &poison{err}
+		return undeliverable(err)
 	}
 	return nil
 }
@@ -291,7 +289,7 @@ func (w *work) refuse(r *changestream.Record) error {
 func (w *work) giveUp(ctx context.Context, failures []relay.Failure[place]) error {
 	policy := w.change.OnFailure
 	if !w.goesOn() {
-		return &poison{failures[0].Err}
+		return undeliverable(failures[0].Err)
 	}
 	w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "changes cannot be delivered", slog.String("stream", w.change.Name),
 		slog.String("policy", string(policy)), slog.Int("count", len(failures)), slog.String("error", failures[0].Err.Error()))
@@ -336,9 +334,8 @@ func (w *work) settle(ctx context.Context, r result, err error) error {
 
 // isVerdict reports whether the next visit meets the error too, until somebody acts.
 func isVerdict(err error) bool {
-	var p *poison
 	var e *expired
-	return errors.As(err, &p) || errors.As(err, &e) || errors.Is(err, changestream.ErrProtocol) || retry.Classify(err).Persists()
+	return retry.IsRejected(err) || errors.As(err, &e) || errors.Is(err, changestream.ErrProtocol) || retry.Classify(err).Persists()
 }
 
 // idle is how long the partition may wait for its next visit. It does not wait while it has

@@ -155,9 +155,8 @@ func keep(data []byte) json.RawMessage {
 // plan writes the splits, or why there are none. bad is why the request cannot be read.
 func (f *function) plan(ctx context.Context, scan *ledger.Scan, req task.ScanRequest, bad error, s *Summary) (*ledger.Scan, error) {
 	draft, err := f.draft(ctx, req, bad, s)
-	var refused *badRequest
 	switch {
-	case errors.As(err, &refused):
+	case retry.IsRejected(err):
 		s.Rejected = err
 		return f.cfg.Ledger.Reject(ctx, scan.ID, err)
 	case err != nil:
@@ -166,20 +165,15 @@ func (f *function) plan(ctx context.Context, scan *ledger.Scan, req task.ScanReq
 	return f.cfg.Ledger.Plan(ctx, scan.ID, draft)
 }
 
-// badRequest is why a scan can never be planned as it is asked for.
-type badRequest struct{ err error }
-
-func (b *badRequest) Error() string { return b.err.Error() }
-func (b *badRequest) Unwrap() error { return b.err }
-
-// draft decides what to read in which parts.
+// draft decides what to read in which parts. Its error is a *retry.Rejected if the scan can
+// never be planned as it is asked for.
 func (f *function) draft(ctx context.Context, req task.ScanRequest, bad error, s *Summary) (ledger.Draft, error) {
 	if bad != nil {
-		return ledger.Draft{}, &badRequest{bad}
+		return ledger.Draft{}, &retry.Rejected{Err: bad}
 	}
 	def, err := scanjob.Find(f.cfg.Pipeline, req.Scan, req.Options)
 	if err != nil {
-		return ledger.Draft{}, &badRequest{err}
+		return ledger.Draft{}, &retry.Rejected{Err: err}
 	}
 	d := ledger.Draft{Limit: def.Limit, Table: scanjob.TableOf(def), Definition: scanjob.Definition(def)}
 	if req.Limit > 0 {
@@ -187,7 +181,7 @@ func (f *function) draft(ctx context.Context, req task.ScanRequest, bad error, s
 	}
 	ranges, err := readable(def, req)
 	if err != nil {
-		return d, &badRequest{err}
+		return d, &retry.Rejected{Err: err}
 	}
 	if len(ranges) > 0 {
 		bundles, err := f.splits(ctx, def, ranges, req, s)
@@ -249,7 +243,7 @@ func (f *function) sample(ctx context.Context, def *pipeline.Scan, s *Summary) (
 		class := retry.Classify(err)
 		switch {
 		case class.Verdict == retry.VerdictMissing || class.Verdict == retry.VerdictRejected:
-			return nil, &badRequest{unreadable(def, class.Code)}
+			return nil, &retry.Rejected{Err: unreadable(def, class.Code)}
 		case class.Verdict != retry.VerdictTransient || failures == sampleAttempts:
 			return nil, err
 		}

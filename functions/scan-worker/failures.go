@@ -12,6 +12,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // maxKinds bounds the kinds of failures that one task tells apart.
@@ -64,7 +65,7 @@ func (f *failures) all() []Failure {
 func (w *work) giveUp(ctx context.Context, failures []relay.Failure[string]) error {
 	policy := w.plan.scan.OnFailure
 	if policy != pipeline.PolicyDrop && policy != pipeline.PolicyDeadLetter {
-		return &permanent{fmt.Errorf("onFailure: fail, and a record cannot be delivered: %w", failures[0].Err)}
+		return &retry.Rejected{Err: fmt.Errorf("onFailure: fail, and a record cannot be delivered: %w", failures[0].Err)}
 	}
 	for _, f := range failures {
 		w.note(ctx, policy, "record cannot be delivered", f.Err)
@@ -100,7 +101,7 @@ func (w *work) keep(ctx context.Context, failures []relay.Failure[string]) error
 func (w *work) skipLarge(ctx context.Context, key string) error {
 	err := fmt.Errorf("a row with a key of %d bytes is over the 256 MiB that Bigtable can read", len(key))
 	if w.plan.scan.OnLargeRow != pipeline.PolicySkip {
-		return &permanent{fmt.Errorf("%w; onLargeRow: skip leaves it out", err)}
+		return &retry.Rejected{Err: fmt.Errorf("%w; onLargeRow: skip leaves it out", err)}
 	}
 	w.note(ctx, w.plan.scan.OnLargeRow, "row cannot be read", err)
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 )
 
@@ -66,7 +67,7 @@ func (t *Tables) Close() error {
 func Sinks(sinks *sink.Sinks) func(context.Context, *pipeline.Scan) (relay.Sink, error) {
 	return func(ctx context.Context, s *pipeline.Scan) (relay.Sink, error) {
 		if err := s.To.Served(); err != nil {
-			return nil, &permanent{err}
+			return nil, &retry.Rejected{Err: err}
 		}
 		return sinks.Open(ctx, s.To, slog.String("scan", s.Name))
 	}

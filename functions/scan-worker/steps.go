@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
 )
 
@@ -42,7 +43,7 @@ func (w *work) steps() (steps, error) {
 		s.bytes = max(1, s.bytes/2)
 	}
 	if s.rows == 1 && deaths >= single+singleRowDeaths {
-		return s, &permanent{fmt.Errorf("%d workers died while they read the same rows, the last %d of them one row at a time: "+
+		return s, &retry.Rejected{Err: fmt.Errorf("%d workers died while they read the same rows, the last %d of them one row at a time: "+
 			"the next row probably needs more memory than a worker has; give it more, read fewer splits at once in one process, or leave cells of it out (cells)",
 			deaths, singleRowDeaths)}
 	}

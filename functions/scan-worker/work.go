@@ -42,12 +42,6 @@ func isVerdict(err error) bool {
 	return errors.As(err, &refused) || retry.Classify(err).Persists()
 }
 
-// permanent is a failure that no other attempt can better: the split has failed.
-type permanent struct{ err error }
-
-func (h *permanent) Error() string { return h.err.Error() }
-func (h *permanent) Unwrap() error { return h.err }
-
 // linger is how long a batch waits to be filled.
 const linger = 50 * time.Millisecond
 
@@ -68,7 +62,7 @@ func (w *work) run(ctx context.Context) error {
 // relay moves rows until the split is read, the slice is over or something fails.
 func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], err error) {
 	if w.plan, err = w.function.plan(w.task.Name, w.task.Options); err != nil {
-		return result, &permanent{fmt.Errorf("the pipeline file as it is now: %w", err)}
+		return result, &retry.Rejected{Err: fmt.Errorf("the pipeline file as it is now: %w", err)}
 	}
 	// No verdict: the version of the file that the split was planned for may come back.
 	if err := scanjob.SameTable(w.lease.Split().Table, w.plan.scan); err != nil {
@@ -132,9 +126,8 @@ func (w *work) settle(ctx context.Context, r relay.Result[string], err error) er
 		defer cancel()
 	}
 	p := progress(r.Last, r.Counts)
-	var end *permanent
 	switch {
-	case errors.As(err, &end):
+	case retry.IsRejected(err): // no other attempt can do better
 		w.summary.Outcome, w.summary.Reason = OutcomeFailed, err
 		return w.finish(ctx, p, err)
 	case errors.Is(err, ledger.ErrFinished): // while it was held: the scan was cancelled
@@ -244,13 +237,13 @@ func explain(err error, table string) error {
 	class := retry.Classify(err)
 	switch class.Verdict {
 	case retry.VerdictMissing:
-		return &permanent{fmt.Errorf("reading table %s: %s: the table, or a family that the scan names, does not exist", table, class.Code)}
+		return &retry.Rejected{Err: fmt.Errorf("reading table %s: %s: the table, or a family that the scan names, does not exist", table, class.Code)}
 	case retry.VerdictRejected:
 		refused := "the scan's filter or ranges"
 		if field := btrpc.Refusal(err); field != "" {
 			refused = "the scan: " + field
 		}
-		return &permanent{fmt.Errorf("reading table %s: %s: the service refuses %s", table, class.Code, refused)}
+		return &retry.Rejected{Err: fmt.Errorf("reading table %s: %s: the service refuses %s", table, class.Code, refused)}
 	}
 	return fmt.Errorf("reading table %s: %w", table, retry.Bare(class.Code))
 }

@@ -503,7 +503,7 @@ func TestPoliciesForRecordsThatCannotBeDelivered(t *testing.T) {
 			errs := make([]error, len(records))
 			for i, r := range records {
 				if string(r.Body) == wantKeys(3, 4)[0] {
-					errs[i] = &relay.Rejected{Reason: "too large"}
+					errs[i] = &retry.Rejected{Reason: "too large"}
 				}
 			}
 			return errs
@@ -572,7 +572,7 @@ func TestFailuresOfReadingAndOfSendingAreNotedSideBySide(t *testing.T) {
 		h.put(key(i), "other:large", strings.Repeat("x", 20_000))
 	}
 	h.sink.before = func(_ context.Context, records []relay.Record) []error {
-		return slices.Repeat([]error{&relay.Rejected{Reason: "no"}}, len(records))
+		return slices.Repeat([]error{&retry.Rejected{Reason: "no"}}, len(records))
 	}
 	h.plan(0, whole())
 	if code, s := h.deliver(h.task(0)); code != http.StatusNoContent || s.Dropped != 60 {

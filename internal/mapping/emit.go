@@ -10,6 +10,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // Emit makes output records of the rows of a scan. It is safe for concurrent use.
@@ -57,8 +58,8 @@ func (e *OutputError) Error() string {
 	return e.Place + ": " + e.Err.Error()
 }
 
-// Unwrap returns the reason.
-func (e *OutputError) Unwrap() error { return e.Err }
+// Unwrap returns a *retry.Rejected, which wraps the reason.
+func (e *OutputError) Unwrap() error { return &retry.Rejected{Err: e.Err} }
 
 // CompileEmit compiles what a scan makes of a row. Its error joins all faults, each
 // with file, line and column.

@@ -19,6 +19,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/record"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // Limits are the service's, in bytes and counts. Tests lower them.
@@ -97,8 +98,8 @@ func (r *Rejection) Error() string {
 	return fmt.Sprintf("mapping %s: %s: %v", r.Mapping, r.Place, r.Err)
 }
 
-// Unwrap returns the reason.
-func (r *Rejection) Unwrap() error { return r.Err }
+// Unwrap returns a *retry.Rejected, which wraps the reason.
+func (r *Rejection) Unwrap() error { return &retry.Rejected{Err: r.Err} }
 
 // Row is one entry to apply. Rows of one row key must be applied in their order, each
 // awaited before the next, but see Commutes.

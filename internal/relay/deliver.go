@@ -2,8 +2,9 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"time"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 type run[U, P any] struct {
@@ -164,11 +165,10 @@ func (r *run[U, P]) send(ctx context.Context, done *int) error {
 	errs := r.Sink.Send(ctx, r.records)
 	var first error
 	for i, unit := range r.owners {
-		var rejected *Rejected
 		switch {
 		case errs == nil || errs[i] == nil:
 			r.units[unit].sent++
-		case errors.As(errs[i], &rejected):
+		case retry.IsRejected(errs[i]):
 			r.fail(unit, &r.records[i], errs[i])
 		case unit < *done:
 			*done, first = unit, errs[i]

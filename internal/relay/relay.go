@@ -62,17 +62,10 @@ type Source[U any] interface {
 // Sink takes records. It is called by one goroutine at a time.
 type Sink interface {
 	// Send returns when every record is durable or will not be. The result is nil
-	// where all are, and else has an error for each: nil, a *Rejected, or why it is
-	// not known to be durable.
+	// where all are, and else has an error for each: nil, a *retry.Rejected if the sink
+	// will never take the record, or why it is not known to be durable.
 	Send(ctx context.Context, records []Record) []error
 }
-
-// Rejected is a sink's verdict on one record: it will never take it. Reason quotes
-// nothing of the record.
-type Rejected struct{ Reason string }
-
-// Error implements error.
-func (r *Rejected) Error() string { return r.Reason }
 
 // ErrOvertaken: the time for which units may be sent is over.
 var ErrOvertaken = errors.New("what is left may be another's to send")

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // numbers yields 1 to n, each after a wait; then it fails with err.
@@ -374,7 +376,7 @@ func refuse(verdicts map[string]error) func(context.Context, []Record) []error {
 
 func TestWhatCanNeverBeDeliveredGoesToThePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &sent{before: refuse(map[string]error{"7": &Rejected{"too large"}})}
+		sink := &sent{before: refuse(map[string]error{"7": &retry.Rejected{Reason: "too large"}})}
 		j := job(&numbers{n: 9}, sink)
 		j.Map = func(n int, to []Record) ([]Record, error) {
 			if n == 3 {
@@ -401,7 +403,7 @@ func TestWhatCanNeverBeDeliveredGoesToThePolicy(t *testing.T) {
 
 func TestAPolicyThatFailsStopsBeforeTheRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &sent{before: refuse(map[string]error{"7": &Rejected{"too large"}})}
+		sink := &sent{before: refuse(map[string]error{"7": &retry.Rejected{Reason: "too large"}})}
 		j := job(&numbers{n: 9}, sink)
 		stop := errors.New("onFailure: fail")
 		j.GiveUp = func(context.Context, []Failure[int]) error { return stop }
@@ -416,7 +418,7 @@ func TestAFailedSendKeepsThePositionBeforeItsFirstRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("down")
 		var gaveUp int
-		j := job(&numbers{n: 30}, &sent{before: refuse(map[string]error{"14": down, "16": down, "12": &Rejected{"no"}, "18": &Rejected{"no"}})})
+		j := job(&numbers{n: 30}, &sent{before: refuse(map[string]error{"14": down, "16": down, "12": &retry.Rejected{Reason: "no"}, "18": &retry.Rejected{Reason: "no"}})})
 		j.GiveUp = func(_ context.Context, f []Failure[int]) error { gaveUp += len(f); return nil }
 		r, err := Run(t.Context(), t.Context(), j)
 		if !errors.Is(err, down) || r.Last != 13 || r.Counts != (Counts{Rows: 13, Records: 12, Dropped: 1, Bytes: 13}) {

@@ -28,7 +28,7 @@ const (
 	VerdictTransient
 	// VerdictMissing: a table or a family does not exist.
 	VerdictMissing
-	// VerdictRejected: this can never be written as it is.
+	// VerdictRejected: this can never succeed as it is. See Rejected.
 	VerdictRejected
 )
 
@@ -50,19 +50,6 @@ type Class struct {
 	// the status of one entry, and for that of a call of which no response arrived.
 	NotApplied bool
 }
-
-// Rejected is a verdict on one record alone: the service, or the writer by the
-// service's documented limits, will never take it. Error gives the code and the
-// reason; Detail is the service's own text, which may quote the record: it belongs
-// into a dead letter and never into a log.
-type Rejected struct {
-	Code   codes.Code
-	Reason string
-	Detail string
-}
-
-// Error implements error.
-func (r *Rejected) Error() string { return r.Code.String() + ": " + r.Reason }
 
 // NotSent marks an error of an attempt of which nothing left this process.
 type NotSent struct{ Err error }
@@ -137,7 +124,7 @@ func (s *scan) visit(err error) {
 		return
 	case *Rejected:
 		s.rejected = s.rejected || !s.found
-		s.add(e.Code, "", 0)
+		s.add(e.status(), "", 0)
 		return
 	case interface{ GRPCStatus() *status.Status }:
 		if st := e.GRPCStatus(); st != nil && st.Code() != codes.OK {

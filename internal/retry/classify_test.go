@@ -204,3 +204,34 @@ func TestBackoffDoublesUpToItsMaximumAndSpreads(t *testing.T) {
 		}
 	})
 }
+
+func TestRejectedWrapsItsCauseAndIsClassified(t *testing.T) {
+	cause := errors.New("the filter has no column")
+	for name, tc := range map[string]struct {
+		err  *Rejected
+		text string
+		code codes.Code
+	}{
+		"a reason":              {&Rejected{Reason: "too large"}, "too large", codes.InvalidArgument},
+		"a cause":               {&Rejected{Err: cause}, "the filter has no column", codes.InvalidArgument},
+		"a code and a reason":   {&Rejected{Code: codes.OutOfRange, Reason: "too large", Detail: "row a"}, "OutOfRange: too large", codes.OutOfRange},
+		"a cause with a code":   {&Rejected{Code: codes.OutOfRange, Err: cause}, "OutOfRange: the filter has no column", codes.OutOfRange},
+		"a cause with a status": {&Rejected{Err: status.Error(codes.FailedPrecondition, "no")}, "rpc error: code = FailedPrecondition desc = no", codes.InvalidArgument},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.err.Error(); got != tc.text {
+				t.Errorf("text %q, want %q", got, tc.text)
+			}
+			if tc.err.Err != nil && !errors.Is(tc.err, tc.err.Err) {
+				t.Error("the cause is not in the chain")
+			}
+			err := fmt.Errorf("planning: %w", tc.err)
+			if c := Classify(err); c.Verdict != VerdictRejected || c.Code != tc.code || !c.Persists() {
+				t.Errorf("classified as %s %s, persists: %t", c.Verdict, c.Code, c.Persists())
+			}
+			if !IsRejected(err) || IsRejected(cause) || IsRejected(nil) {
+				t.Error("IsRejected does not tell a *Rejected from other errors")
+			}
+		})
+	}
+}

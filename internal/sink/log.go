@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // maxEntry is what Cloud Logging takes of one line, in bytes (256 KiB), less what the
@@ -29,7 +30,7 @@ func (l *Log) Send(ctx context.Context, records []relay.Record) []error {
 			if errs == nil {
 				errs = make([]error, len(records))
 			}
-			errs[i] = &relay.Rejected{Reason: fmt.Sprintf("a record of %d bytes; a line of the log takes %d", len(r.Body), maxEntry)}
+			errs[i] = &retry.Rejected{Reason: fmt.Sprintf("a record of %d bytes; a line of the log takes %d", len(r.Body), maxEntry)}
 			continue
 		}
 		if err := l.write(ctx, &r); err != nil {

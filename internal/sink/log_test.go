@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 	"github.com/bigtable-functions/bigtable-functions/internal/sink"
 	"github.com/bigtable-functions/bigtable-functions/internal/telemetry"
 )
@@ -19,7 +20,7 @@ func TestTheLogHasALineForEachRecord(t *testing.T) {
 	s := sink.NewLog(slog.New(telemetry.NewHandler(&out, slog.LevelInfo, "")))
 	a := relay.Record{Key: "a", Body: []byte(`{"n":1}`)}
 	errs := s.Send(t.Context(), []relay.Record{a, {Key: "b", Body: bytes.Repeat([]byte("1"), 300<<10)}})
-	var rejected *relay.Rejected
+	var rejected *retry.Rejected
 	if len(errs) != 2 || errs[0] != nil || !errors.As(errs[1], &rejected) {
 		t.Errorf("errors %v", errs)
 	}

@@ -112,7 +112,7 @@ func lanes(records []relay.Record, errs []error) []*lane {
 	for i := range records {
 		m := message(&records[i])
 		if fault := faultOf(m); fault != "" {
-			errs[i] = &relay.Rejected{Reason: fault}
+			errs[i] = &retry.Rejected{Reason: fault}
 			continue
 		}
 		l := open[m.OrderingKey]
@@ -164,7 +164,7 @@ func (p *PubSub) send(ctx context.Context, l *lane, begin, end int, errs []error
 		switch {
 		case err == nil:
 		case retry.Classify(err).Code == codes.InvalidArgument:
-			errs[l.records[i]] = &relay.Rejected{Reason: "Pub/Sub refuses the message: INVALID_ARGUMENT, also when it is sent alone"}
+			errs[l.records[i]] = &retry.Rejected{Reason: "Pub/Sub refuses the message: INVALID_ARGUMENT, also when it is sent alone"}
 		default:
 			return i, err
 		}

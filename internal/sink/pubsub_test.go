@@ -125,7 +125,7 @@ func TestWhatIsOverALimitOfPubSubIsRejectedAlone(t *testing.T) {
 				return send()
 			})
 			errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte("1")}, c.over, c.fits, {Key: "c", Body: []byte("3")}})
-			var rejected *relay.Rejected
+			var rejected *retry.Rejected
 			if len(errs) != 4 || errs[0] != nil || errs[2] != nil || errs[3] != nil || !errors.As(errs[1], &rejected) {
 				t.Errorf("errors %v", errs)
 			}
@@ -144,7 +144,7 @@ func TestATopicThatIsNotThereFailsEveryRecordAndRejectsNone(t *testing.T) {
 	for range 2 {
 		errs := s.Send(t.Context(), []relay.Record{{Key: "a", Body: []byte("secret"), OrderingKey: "k"}, {Key: "b", Body: []byte("secret")}})
 		for i, err := range errs {
-			var rejected *relay.Rejected
+			var rejected *retry.Rejected
 			if err == nil || errors.As(err, &rejected) || retry.Classify(err).Code != codes.NotFound || !strings.Contains(err.Error(), "projects/p/topics/out, which does not exist") {
 				t.Errorf("record %d: %v", i, err)
 			}
@@ -176,7 +176,7 @@ func TestAMessageThatPubSubRefusesIsFoundAmongTheOthers(t *testing.T) {
 		}
 		errs := s.Send(t.Context(), records)
 		for i, err := range errs {
-			var rejected *relay.Rejected
+			var rejected *retry.Rejected
 			if bad := i == 7 || i == 19; bad != errors.As(err, &rejected) || !bad && err != nil || strings.Contains(fmt.Sprint(err), "secret") {
 				t.Errorf("record %d: %v", i, err)
 			}

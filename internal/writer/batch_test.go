@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // widths returns the number of mutations of each request, and checks that no row was
@@ -256,7 +257,7 @@ func TestAfterAFailureTheRowsLaterEntriesAreNotSent(t *testing.T) {
 	bad := set("a")
 	bad.Row.Mutations = nil // refused alone: what follows is none of its fault
 	errs = start(t, &service{}).Apply(within(t, time.Minute), []Entry{bad, set("a"), set("a")})
-	if !isRejected(errs[0]) || errs[1] != nil || errs[2] != nil {
+	if !retry.IsRejected(errs[0]) || errs[1] != nil || errs[2] != nil {
 		t.Errorf("%v", errs)
 	}
 }
@@ -288,7 +289,7 @@ func TestEntriesWithTokensGoLast(t *testing.T) {
 	})
 	s := &service{mutate: statuses(map[string]codes.Code{"a": codes.InvalidArgument})}
 	errs := start(t, s).Apply(within(t, time.Minute), []Entry{add("add", "0123456789abcdef"), set("a"), set("b"), add("add", "0123456789abcdef")})
-	if !isRejected(errs[1]) || errs[2] != nil || !isHeld(errs[0]) || !isHeld(errs[3]) || s.appliedTimes("add") != 0 {
+	if !retry.IsRejected(errs[1]) || errs[2] != nil || !isHeld(errs[0]) || !isHeld(errs[3]) || s.appliedTimes("add") != 0 {
 		t.Errorf("%v", errs)
 	}
 	wantApplied(t, start(t, &service{}).Apply(within(t, time.Minute), []Entry{add("add", "0123456789abcdef")}))
@@ -309,7 +310,7 @@ func TestConditionalEntriesGoAlone(t *testing.T) {
 	unless := func(key string) Entry { e := add(key, ""); e.Unless = passAll(); return e }
 	w := start(t, s)
 	errs := w.Apply(within(t, time.Minute), []Entry{unless("a"), set("b"), unless("bad"), unless("c")})
-	if errs[0] != nil || errs[1] != nil || !isRejected(errs[2]) || errs[3] != nil {
+	if errs[0] != nil || errs[1] != nil || !retry.IsRejected(errs[2]) || errs[3] != nil {
 		t.Errorf("%v", errs)
 	}
 	if len(got) != 3 || s.count("MutateRows") != 1 {

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // raw is a codec that leaves messages as bytes, so that the server costs little.
@@ -234,7 +236,7 @@ func BenchmarkBad(b *testing.B) {
 								}
 							}
 							for i, err := range w.Apply(context.Background(), entries) {
-								if isRejected(err) != (entries[i].Row.RowKey[0] == 'x') {
+								if retry.IsRejected(err) != (entries[i].Row.RowKey[0] == 'x') {
 									b.Error(err)
 									return
 								}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // faulty is a service that applies what it is asked, and fails in every way it can:
@@ -158,7 +159,7 @@ func (f *faulty) event(t *testing.T, w *Writer, random *rand.Rand, name string) 
 	for i, err := range w.Apply(ctx, entries) {
 		key := string(entries[i].Row.RowKey)
 		switch {
-		case isRejected(err) && key[0] != 'x':
+		case retry.IsRejected(err) && key[0] != 'x':
 			t.Errorf("%s rejected: %v", key, err)
 		case err == nil && (key[0] == 'x' || f.appliedTimes(key) == 0):
 			t.Errorf("%s is reported as applied", key)

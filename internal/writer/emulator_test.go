@@ -16,6 +16,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // bigtable is the emulator, which is as strict as the service.
@@ -122,7 +123,7 @@ func TestWhatTheServiceRefusesIsRejectedAlone(t *testing.T) {
 	rejected := 0
 	for i, err := range w.Apply(within(t, time.Minute), entries) {
 		guilty := i < 250 && i%50 == 7
-		if isRejected(err) != guilty || !guilty && err != nil {
+		if retry.IsRejected(err) != guilty || !guilty && err != nil {
 			t.Errorf("entry %d: %v", i, err)
 		}
 		if guilty {
@@ -141,7 +142,7 @@ func TestAFamilyThatTheTableLacksIsNotRetried(t *testing.T) {
 	w := b.writer(schema(pipeline.CreateNever, "cf", "gone"))
 	begin := time.Now()
 	errs := w.Apply(within(t, time.Minute), []Entry{set("a"), in("gone", "b"), set("c")})
-	if errs[0] != nil || errs[1] == nil || isRejected(errs[1]) || errs[2] != nil || time.Since(begin) > 10*time.Second {
+	if errs[0] != nil || errs[1] == nil || retry.IsRejected(errs[1]) || errs[2] != nil || time.Since(begin) > 10*time.Second {
 		t.Errorf("%v", errs)
 	}
 	if rows := b.rows(); len(rows) != 2 {
@@ -211,7 +212,7 @@ func TestATwoHundredMegabyteValueIsRejectedOnce(t *testing.T) {
 	huge.Row.Mutations[0].GetSetCell().Value = make([]byte, 200<<10)
 	for range 3 { // the writer lives
 		errs := w.Apply(within(t, time.Minute), []Entry{set("a"), huge, set("b")})
-		if errs[0] != nil || !isRejected(errs[1]) || errs[2] != nil {
+		if errs[0] != nil || !retry.IsRejected(errs[1]) || errs[2] != nil {
 			t.Errorf("%v", errs)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
+
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // issue-row: 1, 4, 34, 38
@@ -38,7 +40,7 @@ func TestOneBadEntryOfAThousandIsIsolated(t *testing.T) {
 			entries := sets(1000)
 			for i, err := range w.Apply(within(t, time.Minute), entries) {
 				key := string(entries[i].Row.RowKey)
-				if got := isRejected(err); got != (key == at) || !got && err != nil {
+				if got := retry.IsRejected(err); got != (key == at) || !got && err != nil {
 					t.Errorf("%s in %s: entry %s: %v", at, name, key, err)
 				}
 				if key != at && s.appliedTimes(key) != 1 {
@@ -104,7 +106,7 @@ func TestIsolationFindsExactlyTheGuilty(t *testing.T) {
 			entries := sets(n)
 			for i, err := range w.Apply(within(t, 4*time.Minute), entries) {
 				key := string(entries[i].Row.RowKey)
-				if bad[key] != isRejected(err) || !bad[key] && err != nil {
+				if bad[key] != retry.IsRejected(err) || !bad[key] && err != nil {
 					t.Errorf("%s: %v", key, err)
 				}
 				if want := 1; !bad[key] && s.appliedTimes(key) != want {
@@ -118,7 +120,7 @@ func TestIsolationFindsExactlyTheGuilty(t *testing.T) {
 func TestARejectionCarriesTheServicesText(t *testing.T) {
 	s := &service{mutate: badRows(func(string) bool { return true })}
 	err := start(t, s).Apply(within(t, time.Minute), sets(1))[0]
-	if !isRejected(err) || strings.Contains(err.Error(), "element") {
+	if !retry.IsRejected(err) || strings.Contains(err.Error(), "element") {
 		t.Fatalf("%v", err)
 	}
 	if r := rejection(status.Error(codes.InvalidArgument, "Timestamps must be >= -1")); r.Detail != "Timestamps must be >= -1" || r.Code != codes.InvalidArgument {
@@ -154,7 +156,7 @@ func TestNoVerdictDuringAnOutage(t *testing.T) {
 			return refuse(ctx, n, r)
 		}}
 		for i, err := range start(t, s).Apply(within(t, 30*time.Second), sets(8)) {
-			if err == nil || isRejected(err) {
+			if err == nil || retry.IsRejected(err) {
 				t.Errorf("entry %d: %v", i, err)
 			}
 		}
@@ -171,13 +173,13 @@ func TestABreakerHoldsBackAStreamOfRejections(t *testing.T) {
 		w := start(t, s, func(c *Config) { c.Limits.ConsecutiveRejections = 10; c.Logger = log.logger() })
 		one := func() error { return w.Apply(within(t, time.Minute), sets(1))[0] }
 		for i := range 10 {
-			if err := one(); !isRejected(err) {
+			if err := one(); !retry.IsRejected(err) {
 				t.Fatalf("rejection %d, the one that trips it included: %v", i, err)
 			}
 		}
 		requests := s.count("MutateRows")
 		for range 50 {
-			if err := one(); !errors.Is(err, ErrBreakerOpen) || isRejected(err) {
+			if err := one(); !errors.Is(err, ErrBreakerOpen) || retry.IsRejected(err) {
 				t.Fatalf("%v", err)
 			}
 		}
@@ -220,7 +222,7 @@ func TestAnythingAppliedResetsTheBreaker(t *testing.T) {
 	w := start(t, s, func(c *Config) { c.Limits.ConsecutiveRejections = 4 }) // the three of a round may come before its good one
 	for i := range 20 {
 		for j, err := range w.Apply(within(t, time.Minute), []Entry{set("bad"), set("bad"), set("good"), set("bad")}) {
-			if isRejected(err) != (j != 2) {
+			if retry.IsRejected(err) != (j != 2) {
 				t.Fatalf("round %d: %v", i, err)
 			}
 		}
@@ -232,7 +234,7 @@ func TestAnythingAppliedResetsTheBreaker(t *testing.T) {
 func TestOversizeEntriesDoNotCountForTheBreaker(t *testing.T) {
 	w := start(t, &service{}, func(c *Config) { c.Limits.ConsecutiveRejections = 3; c.MaxEntryBytes = 10 })
 	for range 20 {
-		if err := w.Apply(within(t, time.Minute), sets(1))[0]; !isRejected(err) {
+		if err := w.Apply(within(t, time.Minute), sets(1))[0]; !retry.IsRejected(err) {
 			t.Fatalf("%v", err)
 		}
 	}
@@ -242,7 +244,7 @@ func TestAnUnlimitedBreakerNeverOpens(t *testing.T) {
 	s := &service{mutate: badRows(func(string) bool { return true })}
 	w := start(t, s, func(c *Config) { c.Limits.ConsecutiveRejections = 0 })
 	for i, err := range w.Apply(within(t, time.Minute), sets(400)) {
-		if !isRejected(err) {
+		if !retry.IsRejected(err) {
 			t.Fatalf("entry %d: %v", i, err)
 		}
 	}
@@ -255,7 +257,7 @@ func TestAnOpenBreakerEndsIsolation(t *testing.T) {
 	rejected, refused := 0, 0
 	for _, err := range w.Apply(within(t, time.Minute), sets(500)) {
 		switch {
-		case isRejected(err):
+		case retry.IsRejected(err):
 			rejected++
 		case errors.Is(err, ErrBreakerOpen):
 			refused++

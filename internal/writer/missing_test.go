@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
 // catalogue is a table administration with one table, and a data service that knows
@@ -112,7 +113,7 @@ func TestOneAbsentFamilyRefusesOnlyItsEntry(t *testing.T) {
 	if errs[0] != nil || errs[2] != nil || !errors.As(errs[1], &e) || e.Code != codes.NotFound || !strings.Contains(e.Error(), `family "gone"`) {
 		t.Errorf("%v", errs)
 	}
-	if isRejected(errs[1]) {
+	if retry.IsRejected(errs[1]) {
 		t.Error("a dropping policy would see a missing family")
 	}
 	if c.count("MutateRows") != 1 || c.count("GetTable") != 1 {
@@ -127,7 +128,7 @@ func TestAMissingTableIsRefusedWhereItMustNotBeCreated(t *testing.T) {
 		w := start(t, &c.service, schema(pipeline.CreateNever, "cf"))
 		for range 10 {
 			err := w.Apply(within(t, time.Minute), sets(3))[0]
-			if err == nil || isRejected(err) || !strings.Contains(err.Error(), `tables.orders.create is "never"`) {
+			if err == nil || retry.IsRejected(err) || !strings.Contains(err.Error(), `tables.orders.create is "never"`) {
 				t.Errorf("%v", err)
 			}
 		}
@@ -168,7 +169,7 @@ func TestAWholeRequestRefusedForOneFamilyIsTakenApart(t *testing.T) {
 		entries := sets(100)
 		entries[42] = in("gone", "bad")
 		for i, err := range w.Apply(within(t, time.Minute), entries) {
-			if (err != nil) != (i == 42) || isRejected(err) {
+			if (err != nil) != (i == 42) || retry.IsRejected(err) {
 				t.Errorf("%s: entry %d: %v", name, i, err)
 			}
 		}
@@ -232,7 +233,7 @@ func TestAnUndeclaredFamilyIsRefusedAtOnce(t *testing.T) {
 		w := start(t, &c.service, schema(pipeline.CreateIfNeeded, "cf"))
 		begin := time.Now()
 		errs := w.Apply(within(t, time.Minute), []Entry{in("cf", "a"), in("other", "b")})
-		if errs[0] != nil || errs[1] == nil || isRejected(errs[1]) || !strings.Contains(errs[1].Error(), `"other"`) || !strings.Contains(errs[1].Error(), "tables/orders") {
+		if errs[0] != nil || errs[1] == nil || retry.IsRejected(errs[1]) || !strings.Contains(errs[1].Error(), `"other"`) || !strings.Contains(errs[1].Error(), "tables/orders") {
 			t.Errorf("%v", errs)
 		}
 		if d := time.Since(begin); d != 0 {
@@ -280,7 +281,7 @@ func TestARepairThatFailsRefusesAfterItsBudget(t *testing.T) {
 			begin := time.Now()
 			errs := w.Apply(within(t, 5*time.Minute), sets(2))
 			for _, err := range errs {
-				if err == nil || isRejected(err) || !strings.Contains(err.Error(), denied.String()) {
+				if err == nil || retry.IsRejected(err) || !strings.Contains(err.Error(), denied.String()) {
 					t.Errorf("%v", err)
 				}
 			}
@@ -424,7 +425,7 @@ func TestATableWithoutASchemaIsRefused(t *testing.T) {
 	s := &service{}
 	w := start(t, s, func(c *Config) { c.Schema = Schemas(nil) })
 	err := w.Apply(within(t, time.Minute), sets(1))[0]
-	if err == nil || isRejected(err) || !strings.Contains(err.Error(), `no such table in instance "i"`) {
+	if err == nil || retry.IsRejected(err) || !strings.Contains(err.Error(), `no such table in instance "i"`) {
 		t.Errorf("%v", err)
 	}
 }

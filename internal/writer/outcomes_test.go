@@ -54,7 +54,7 @@ func TestAnOmittedEntryIsNotApplied(t *testing.T) {
 		}}
 		w := start(t, s)
 		errs := w.Apply(within(t, time.Minute), []Entry{set("a"), set("b"), set("c")})
-		if errs[0] != nil || errs[1] != nil || errs[2] == nil || isRejected(errs[2]) {
+		if errs[0] != nil || errs[1] != nil || errs[2] == nil || retry.IsRejected(errs[2]) {
 			t.Errorf("%v", errs)
 		}
 		for _, keys := range s.requests[1:] {
@@ -115,7 +115,7 @@ func TestAServiceThatNeverAnswersEndsInRefusals(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for i, err := range w.Apply(within(t, 270*time.Second), sets(5)) {
-					if err == nil || isRejected(err) {
+					if err == nil || retry.IsRejected(err) {
 						t.Errorf("entry %d: %v", i, err)
 					}
 				}
@@ -160,7 +160,7 @@ func TestFatalStatusesAreRefusedAtOnce(t *testing.T) {
 		w := start(t, s)
 		errs := w.Apply(within(t, time.Minute), sets(2))
 		var e *Error
-		if !errors.As(errs[0], &e) || e.Code != c || e.Table != orders.String() || isRejected(errs[1]) || s.count("MutateRows") != 1 {
+		if !errors.As(errs[0], &e) || e.Code != c || e.Table != orders.String() || retry.IsRejected(errs[1]) || s.count("MutateRows") != 1 {
 			t.Errorf("%v: %v after %d requests", c, errs, s.count("MutateRows"))
 		}
 	}
@@ -426,7 +426,7 @@ func TestCloseDrainsAndIsBounded(t *testing.T) {
 		}
 		wg.Wait()
 		for i, err := range errs {
-			if err == nil || isRejected(err) {
+			if err == nil || retry.IsRejected(err) {
 				t.Fatalf("entry %d: %v", i, err)
 			}
 		}
@@ -448,7 +448,7 @@ func TestAnEntryThatNoRequestCanCarryIsRejectedAlone(t *testing.T) {
 	entries := []Entry{set("a"), big, wide, empty, odd, set("b")}
 	errs := w.Apply(within(t, time.Minute), entries)
 	for i, err := range errs {
-		if isRejected(err) != (i > 0 && i < 5) || !isRejected(err) && err != nil {
+		if retry.IsRejected(err) != (i > 0 && i < 5) || !retry.IsRejected(err) && err != nil {
 			t.Errorf("%s: %v", entries[i].Row.RowKey, err)
 		}
 	}

@@ -202,16 +202,11 @@ func (w *Writer) countDown(it *item) {
 
 // Settled reports whether an outcome is final: the entry is applied, or rejected, or its
 // condition has kept it from being applied.
-func Settled(err error) bool { return err == nil || isRejected(err) || isPresent(err) }
+func Settled(err error) bool { return err == nil || retry.IsRejected(err) || isPresent(err) }
 
 func isPresent(err error) bool {
 	var p *Present
 	return errors.As(err, &p)
-}
-
-func isRejected(err error) bool {
-	var r *retry.Rejected
-	return errors.As(err, &r)
 }
 
 // unfit says why no request can carry the item: the documented limits, which the
