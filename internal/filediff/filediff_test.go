@@ -10,6 +10,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
+	"github.com/bigtable-functions/bigtable-functions/internal/race"
 )
 
 const base = `version: 1
@@ -123,7 +124,8 @@ func TestAVersionWithTheSameMeaningHasNoDifference(t *testing.T) {
 }
 
 func TestEachEditIsNamed(t *testing.T) {
-	for _, c := range []struct{ from, to, want string }{
+	old := load(t, base)
+	for i, c := range []struct{ from, to, want string }{
 		{"    appProfile: one\n", "    appProfile: two\n", "tables tables.orders.appProfile"},
 		{"  orders:\n    app", "  orders:\n    id: other\n    app", "tables tables.orders.id*, tokens write.mappings.count.tokens*, scans scans.all.table*, ids changes.feed.table*, " +
 			"grants write: roles/bigtable.user on table projects/my-project/instances/my-instance/tables/orders, grants scan-planner: roles/bigtable.reader on table projects/my-project/instances/my-instance/tables/orders, " +
@@ -159,6 +161,9 @@ func TestEachEditIsNamed(t *testing.T) {
 		{"window: 30s", "window: 40s", "changes changes.feed.pace"},
 		{`["audit"]`, `["audit.*"]`, "changes changes.feed.filter*"},
 	} {
+		if race.Enabled && i%4 != 0 { // loading a file takes long under it
+			continue
+		}
 		edited := strings.Replace(base, c.from, c.to, 1)
 		if edited == base {
 			t.Fatalf("%q is not in the file", c.from)
@@ -167,7 +172,11 @@ func TestEachEditIsNamed(t *testing.T) {
 			edited = strings.Replace(edited, "scan: all", "scan: every", 1)
 		}
 		want := strings.Replace(c.want, "topics out*,", "topics out,", 1)
-		if got := places(compare(t, base, edited)); got != want {
+		r, err := Compare(old, load(t, edited))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := places(r); got != want {
 			t.Errorf("%q for %q:\n got %s\nwant %s", c.to, c.from, got, want)
 		}
 	}
