@@ -13,35 +13,41 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/ledger/storetest"
 )
 
+// begin begins a stream, and opens the partitions that the service has.
+func begin(t *testing.T, l *ledger.Ledger, service []rowrange.Range) *ledger.Topology {
+	t.Helper()
+	if _, err := l.BeginStream(t.Context(), streamID, func(now time.Time) (time.Time, error) { return now, nil }); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.AcquireStream(t.Context(), streamID, "coordinator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := l.Topology(t.Context(), streamID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lease.Reconcile(t.Context(), top, changestream.Reconcile(top.Compare(service), shortGraces, top.ReadAt)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if top, err = l.Topology(t.Context(), streamID); err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
 // A coordinator that has read the ledger before the backup, which is restored with the versions
 // that it had then, opens nothing after the restore, and its lease is lost.
 func TestACoordinatorFromBeforeARestoreChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewMemory()
 		l := ledger.New(store, "p", ledger.Options{})
-		if _, err := l.BeginStream(t.Context(), streamID, func(now time.Time) (time.Time, error) { return now, nil }); err != nil {
-			t.Fatal(err)
-		}
-		begin, err := l.AcquireStream(t.Context(), streamID, "coordinator")
-		if err != nil {
-			t.Fatal(err)
-		}
-		top, err := l.Topology(t.Context(), streamID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := []rowrange.Range{{}}
-		if _, err := begin.Reconcile(t.Context(), top, changestream.Reconcile(top.Compare(all), shortGraces, top.ReadAt)); err != nil {
-			t.Fatal(err)
-		}
-		if err := begin.Release(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		top := begin(t, l, []rowrange.Range{{}})
 		paused, err := l.AcquireStream(t.Context(), streamID, "paused")
 		if err != nil {
-			t.Fatal(err)
-		}
-		if top, err = l.Topology(t.Context(), streamID); err != nil {
 			t.Fatal(err)
 		}
 		backup := store.Backup()
@@ -91,27 +97,13 @@ func TestAnEpochBeginsWhileReadersWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewMemory()
 		l := ledger.New(store, "p", ledger.Options{})
-		if _, err := l.BeginStream(t.Context(), streamID, func(now time.Time) (time.Time, error) { return now, nil }); err != nil {
-			t.Fatal(err)
-		}
-		begin, err := l.AcquireStream(t.Context(), streamID, "coordinator")
-		if err != nil {
-			t.Fatal(err)
-		}
-		top, err := l.Topology(t.Context(), streamID)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var keys []string
 		for i := range 349 {
 			keys = append(keys, row(i))
 		}
-		service := rowrange.Cut(rowrange.Range{}, keys)
-		if _, err := begin.Reconcile(t.Context(), top, changestream.Reconcile(top.Compare(service), shortGraces, top.ReadAt)); err != nil {
-			t.Fatal(err)
-		}
-		if top, err = l.Topology(t.Context(), streamID); err != nil || len(top.Partitions) != 350 {
-			t.Fatalf("%d partitions, %v", len(top.Partitions), err)
+		top := begin(t, l, rowrange.Cut(rowrange.Range{}, keys))
+		if len(top.Partitions) != 350 {
+			t.Fatalf("%d partitions", len(top.Partitions))
 		}
 		known := map[string]bool{}
 		var leases []*ledger.PartitionLease
