@@ -127,12 +127,14 @@ var table = map[string][]string{
 	"cmd/btf/internal/firstfile":      {"cmd/btf/internal/terminal", "internal/lint", "internal/pipeline"},
 	"cmd/btf/internal/lintreport":     {"cmd/btf/internal/deployment", "cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/lint", "internal/pipeline"},
 	"cmd/btf/internal/testrun":        {"cmd/btf/internal/filewatch", "cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/lint", "internal/pipetest"},
+	"cmd/btf/internal/restored":       {"cmd/btf/internal/process", "cmd/btf/internal/setup", "cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/pipeline", "ledger"},
+	"cmd/btf/internal/tailrun": {"cmd/btf/internal/setup", "cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/internal/assemble", "internal/btrpc",
+		"internal/changestream", "internal/mapping", "internal/retry"},
 	"cmd/btf": {"cmd/btf/internal/demo", "cmd/btf/internal/dev", "cmd/btf/internal/emulatorserver", "cmd/btf/internal/explain",
 		"cmd/btf/internal/filechange", "cmd/btf/internal/firstfile", "cmd/btf/internal/lintreport", "cmd/btf/internal/plan",
-		"cmd/btf/internal/process", "cmd/btf/internal/replayrun", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup",
-		"cmd/btf/internal/status", "cmd/btf/internal/tail", "cmd/btf/internal/terminal", "cmd/btf/internal/testrun",
-		"cmd/internal/assemble", "emulator", "internal/bill", "internal/btrpc", "internal/changestream", "internal/filediff",
-		"internal/mapping", "internal/pipeline", "internal/retry", "internal/version", "ledger"},
+		"cmd/btf/internal/replayrun", "cmd/btf/internal/restored", "cmd/btf/internal/scanrun", "cmd/btf/internal/setup",
+		"cmd/btf/internal/status", "cmd/btf/internal/tailrun", "cmd/btf/internal/terminal", "cmd/btf/internal/testrun",
+		"cmd/internal/assemble", "emulator", "internal/bill", "internal/filediff", "internal/version"},
 }
 
 // testSupport is what the tests of every package may import besides what lies below their package.

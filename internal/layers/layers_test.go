@@ -59,7 +59,7 @@ func TestAForbiddenImportIsReported(t *testing.T) {
 		want string // "" where allowed
 	}{
 		{name: "down", pkg: "internal/writer", imports: imports{code: []string{"internal/btrpc"}}},
-		{name: "down, from a program", pkg: "cmd/btf", imports: imports{code: []string{"cmd/internal/assemble", "cmd/btf/internal/scanrun", "internal/pipeline"}}},
+		{name: "down, from a program", pkg: "cmd/functions", imports: imports{code: []string{"cmd/internal/assemble", "internal/push", "ledger"}}},
 		{name: "up", pkg: "internal/btrpc", imports: imports{code: []string{"internal/writer"}},
 			want: "internal/btrpc may not import internal/writer"},
 		{name: "a leaf imports", pkg: "internal/cell", imports: imports{code: []string{"internal/rowrange"}},

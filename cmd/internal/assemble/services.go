@@ -22,6 +22,9 @@ type ServicesConfig struct {
 	Pipeline *pipeline.Pipeline
 	// UserAgent names the program to Bigtable.
 	UserAgent string
+	// Pool is how many connections a connection to Bigtable's data consists of. 0 is the default of
+	// btrpc.DialConfig.
+	Pool int
 	// LedgerOptions are zero for a deployment.
 	LedgerOptions ledger.Options
 	// Google are further options of the clients of Pub/Sub and Firestore.
@@ -46,7 +49,7 @@ type Services struct {
 // services after everything that uses them.
 func NewServices(cfg ServicesConfig) (*Services, error) {
 	dialer, err := btrpc.NewDialer(btrpc.DialConfig{
-		Emulator: cfg.Env.BigtableEmulator, Principal: cfg.Env.BigtablePrincipal, CredentialsFile: cfg.Pipeline.CredentialsFile, UserAgent: cfg.UserAgent,
+		Emulator: cfg.Env.BigtableEmulator, Principal: cfg.Env.BigtablePrincipal, CredentialsFile: cfg.Pipeline.CredentialsFile, UserAgent: cfg.UserAgent, Pool: cfg.Pool,
 	})
 	if err != nil {
 		return nil, err
