@@ -58,10 +58,10 @@ type source struct {
 	emit   func(bigtable.Row) unit
 	// skipLarge decides on a row that is too large to be read: nil skips it.
 	skipLarge func(ctx context.Context, key string) error
-	arrived   func()      // is called when a response comes; may be nil
-	bytes     *int64      // adds up
-	failed    *codes.Code // of the last attempt that did
+	arrived   func() // is called when a response comes; may be nil
 
+	bytes   int64      // of the rows that were read
+	failed  codes.Code // of the last attempt that did
 	yielded int64
 	last    string
 	cut     bool // yield has said stop
@@ -101,11 +101,11 @@ func (s *source) read(ctx context.Context, put func(unit) bool) (large string, e
 	err = s.table.ReadRows(w.Context(ctx), rowSet(s.ranges), func(r bigtable.Row) bool {
 		s.yielded++
 		u := s.emit(r)
-		*s.bytes += u.bytes
+		s.bytes += u.bytes
 		return put(u)
 	}, opts...)
 	if w.Failed != codes.OK {
-		*s.failed = w.Failed
+		s.failed = w.Failed
 	}
 	if s.cut {
 		return "", nil

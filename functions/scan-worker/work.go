@@ -74,7 +74,6 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 	}
 	source := &source{name: w.plan.scan.Table.Name,
 		emit: w.emitter(), ranges: w.lease.Split().Remaining(), filter: w.plan.filter, skipLarge: w.skipLarge,
-		bytes: &w.summary.Bytes, failed: &w.failed,
 	}
 	left, limited := w.lease.Split().LimitLeft()
 	if len(source.ranges) == 0 || limited && left == 0 {
@@ -104,6 +103,7 @@ func (w *work) relay(ctx, slice context.Context) (result relay.Result[string], e
 		MaxRows: size.rows, MaxBytes: size.bytes, Memory: w.cfg.Memory,
 		Linger: linger, CommitEvery: w.cfg.CommitEvery, FirstCommit: size.firstCommit,
 	})
+	w.summary.Bytes, w.failed = source.bytes, source.failed
 	var tried *tryError
 	if errors.As(context.Cause(slice), &tried) {
 		err = errors.Join(err, tried.err)
