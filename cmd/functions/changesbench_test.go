@@ -86,7 +86,7 @@ func newTailing(b *testing.B, conn grpc.ClientConnInterface, options string) *ta
 	t := &tailing{b: b, tasks: make(chan []byte, 100)}
 	t.handler, err = changes.New(changes.Config{
 		Pipeline: p, Ledger: ledger.New(storetest.NewMemory(), "orders", ledger.Options{}), Tasks: t, Holder: "bench", Graces: changestream.DefaultGraces(),
-		Conn:   func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) { return conn, nil },
+		Conn:   conn,
 		Sink:   func(context.Context, *pipeline.Change) (relay.Sink, error) { return t, nil },
 		Budget: changes.Budget, CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: b.Context(), Logger: discard(),
 		Report: func(_ context.Context, v changes.Visit) {

@@ -55,9 +55,8 @@ type Publisher interface {
 type Config struct {
 	Pipeline *pipeline.Pipeline
 	Ledger   *ledger.Ledger
-	// Conn connects to the data service of a stream's instance. It is asked for each
-	// visit, so it keeps its connections.
-	Conn func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error)
+	// Conn is a connection to the data service.
+	Conn grpc.ClientConnInterface
 	// Retention returns how long the table keeps its changes, 0 if that is unknown: then
 	// an expired position is not told from one that the service refuses. It is asked for
 	// each visit. If Retention is nil, it is always unknown.

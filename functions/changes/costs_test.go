@@ -143,7 +143,7 @@ func simulate(t *testing.T, l load, settled, measured int) (u usage) {
 		r := newRig(t, toLog, splits...)
 		meter := ledger.NewMeter(slow{r.store})
 		r.cfg.Ledger = r.ledger(meter)
-		r.cfg.Conn = func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) { return distant{r.conn}, nil }
+		r.cfg.Conn = distant{r.conn}
 		r.cfg.Sink = func(context.Context, *pipeline.Change) (relay.Sink, error) { return forgetful{}, nil }
 		r.cfg.Report = func(context.Context, changes.Visit) {}
 		random := rand.New(rand.NewPCG(1, 2))

@@ -143,7 +143,7 @@ func (p *pausing) Send(ctx context.Context, records []relay.Record) []error {
 func (p *pausing) config() changes.Config {
 	cfg := p.cfg
 	cfg.Holder = "paused"
-	cfg.Conn = func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) { return p, nil }
+	cfg.Conn = p
 	cfg.Sink = func(context.Context, *pipeline.Change) (relay.Sink, error) { return p, nil }
 	cfg.Ledger = p.ledger(&storetest.Faulty{Store: p.store, Next: func(bool) storetest.Fault {
 		if p.paused.Load() {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
@@ -70,9 +69,4 @@ func Sinks(sinks *sink.Sinks) func(context.Context, *pipeline.Change) (relay.Sin
 	return func(ctx context.Context, c *pipeline.Change) (relay.Sink, error) {
 		return sinks.Open(ctx, c.To, slog.String("stream", c.Name))
 	}
-}
-
-// Conns is for Config.Conn, over one connection to the data service.
-func Conns(conn btrpc.Conn) func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) {
-	return func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) { return conn, nil }
 }

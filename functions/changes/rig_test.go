@@ -136,7 +136,7 @@ func newRig(t *testing.T, options string, splits ...string) *rig {
 	}
 	r.cfg = changes.Config{
 		Pipeline: p, Ledger: r.ledger(r.store), Tasks: r, DeadLetters: r, Holder: "reader", Graces: changestream.DefaultGraces(),
-		Conn:      func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) { return r.conn, nil },
+		Conn:      r.conn,
 		Retention: func(context.Context, *pipeline.Change) (time.Duration, error) { return retention, nil },
 		Sink:      func(context.Context, *pipeline.Change) (relay.Sink, error) { return r, nil },
 		Budget:    changes.Budget, CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: context.Background(),

@@ -126,12 +126,8 @@ func (f *function) quiet(ctx context.Context, s *stream, p *ledger.Partition, v 
 // sweep returns the position up to which a partition has no changes, nil if it has some or
 // is closed.
 func (f *function) sweep(ctx context.Context, s *stream, p *ledger.Partition, v *Visit) (*changestream.Position, error) {
-	conn, err := f.cfg.Conn(ctx, s.change)
-	if err != nil {
-		return nil, err
-	}
 	began := p.Now()
-	r := changeread.Reader{Table: s.table, Conn: conn, Opening: p.Opening, End: s.change.End, Heartbeat: f.cfg.Heartbeat, MaxBytes: s.change.MaxRecordBytes,
+	r := changeread.Reader{Table: s.table, Conn: f.cfg.Conn, Opening: p.Opening, End: s.change.End, Heartbeat: f.cfg.Heartbeat, MaxBytes: s.change.MaxRecordBytes,
 		Reading: f.cfg.reading(ctx, s.change)}
 	var at *changestream.Position
 	closed, err := r.Read(ctx, func(item changestream.Item) (bool, error) {

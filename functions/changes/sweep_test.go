@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/bigtable-functions/bigtable-functions/emulator"
-	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/race"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -170,7 +169,7 @@ func swept(t *testing.T, options string, n int) (*rig, *open) {
 	r.round()
 	r.round()
 	o := &open{ClientConnInterface: r.conn}
-	r.cfg.Conn = func(context.Context, *pipeline.Change) (grpc.ClientConnInterface, error) { return o, nil }
+	r.cfg.Conn = o
 	r.outcomes()
 	return r, o
 }

@@ -115,11 +115,7 @@ type listed struct {
 
 // reconcile brings the ledger to what the service has.
 func (f *function) reconcile(ctx context.Context, s *stream, lease *ledger.StreamLease, c cadence) (l listed, err error) {
-	conn, err := f.cfg.Conn(ctx, s.change)
-	if err != nil {
-		return l, err
-	}
-	service, err := changeread.Partitions(ctx, s.table, conn)
+	service, err := changeread.Partitions(ctx, s.table, f.cfg.Conn)
 	if err != nil {
 		return l, err
 	}

@@ -181,12 +181,8 @@ func (w *work) relay(ctx, slice context.Context) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	conn, err := w.cfg.Conn(ctx, w.change)
-	if err != nil {
-		return r, err
-	}
 	w.source = &source{idleStop: w.change.IdleStop, seen: &w.visit.Seen, Reader: changeread.Reader{
-		Table: w.table, Conn: conn, Opening: opening, End: w.change.End, Heartbeat: w.cfg.Heartbeat, MaxBytes: w.change.MaxRecordBytes,
+		Table: w.table, Conn: w.cfg.Conn, Opening: opening, End: w.change.End, Heartbeat: w.cfg.Heartbeat, MaxBytes: w.change.MaxRecordBytes,
 		Reading: w.cfg.reading(ctx, w.change),
 	}}
 	if !w.goesOn() {

@@ -41,7 +41,7 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 		return nil, err
 	}
 	out := changes.Config{
-		Pipeline: cfg.Pipeline, Ledger: l, Conn: changes.Conns(conn), Retention: changes.NewRetentions(admin).Retention,
+		Pipeline: cfg.Pipeline, Ledger: l, Conn: conn, Retention: changes.NewRetentions(admin).Retention,
 		Sink: changes.Sinks(sink.NewSinks(cfg.PubSub, cfg.Records)), Tasks: tasks, Holder: cfg.Holder,
 		Memory: memory(), Graces: changestream.DefaultGraces(), Budget: changes.Budget,
 		CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: cfg.Stopping, Logger: cfg.Logger,
