@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/filechange"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/diffreport"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/filediff"
@@ -34,9 +34,9 @@ func diffCommand(env assemble.Env) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return filechange.PrintJSON(cmd.OutOrStdout(), report)
+				return diffreport.PrintJSON(cmd.OutOrStdout(), report)
 			}
-			return filechange.Print(cmd.OutOrStdout(), report)
+			return diffreport.Print(cmd.OutOrStdout(), report)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with differences and examples")

@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/deployment"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/resourcereport"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
@@ -130,10 +130,10 @@ func (r Report) Print(stdout io.Writer, grants, resources bool) error {
 			p.Printf("%s: mapping %s: %s: %s\n", replay.Pos, replay.Mapping, replay.Verdict, replay.Verdict.Meaning())
 		}
 		if grants {
-			deployment.PrintGrants(p, f.Name, f.Grants)
+			resourcereport.PrintGrants(p, f.Name, f.Grants)
 		}
 		if resources && f.Resources != nil {
-			deployment.PrintResources(p, f.Name, f.Resources)
+			resourcereport.PrintResources(p, f.Name, f.Resources)
 		}
 	}
 	return p.Err

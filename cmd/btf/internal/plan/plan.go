@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/deployment"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/resourcereport"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/bill"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
@@ -72,8 +72,8 @@ func (p *Plan) PrintJSON(out io.Writer) error {
 // Print prints the plan for a reader.
 func (p *Plan) Print(stdout io.Writer) error {
 	out := &terminal.Printer{Out: stdout}
-	deployment.PrintResources(out, p.File, &p.Resources)
-	deployment.PrintGrants(out, p.File, p.Grants)
+	resourcereport.PrintResources(out, p.File, &p.Resources)
+	resourcereport.PrintGrants(out, p.File, p.Grants)
 	b := p.Bill
 	out.Printf("\nA month at %s events/s, %s changes/s and %s for each change stream, and %s rows for each scheduled scan:\n",
 		bill.Number(b.Load.EventsPerSecond), bill.Number(b.Load.ChangesPerSecond), terminal.Plural(b.Load.Partitions, "partition"), bill.Number(b.Load.RowsPerScan))

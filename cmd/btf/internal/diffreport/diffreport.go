@@ -1,5 +1,5 @@
-// Package filechange prints for btf diff what a new version of a pipeline file changes.
-package filechange
+// Package diffreport prints for btf diff what a new version of a pipeline file changes.
+package diffreport
 
 import (
 	"encoding/json"

@@ -1,6 +1,6 @@
-// Package deployment guarantees that the commands print the resources and roles of a pipeline in
+// Package resourcereport guarantees that the commands print the resources and roles of a pipeline in
 // one way: one of them on each line, behind the name of the file.
-package deployment
+package resourcereport
 
 import (
 	"fmt"
