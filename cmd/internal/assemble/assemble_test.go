@@ -6,7 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/bigtable-functions/bigtable-functions/functions/changes"
+	scanplanner "github.com/bigtable-functions/bigtable-functions/functions/scan-planner"
+	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
+	"github.com/bigtable-functions/bigtable-functions/functions/write"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -50,6 +55,23 @@ func TestEveryDeployedServiceHasABuilder(t *testing.T) {
 		slices.Sort(built)
 		if !slices.Equal(deployed, built) || len(built) == 0 {
 			t.Errorf("%s: deployed %v, built %v", name, deployed, built)
+		}
+	}
+}
+
+// What lint says of a service is deployed: the budget that its function has must be that one.
+func TestTheBudgetsThatAreDeployedAreThoseOfTheFunctions(t *testing.T) {
+	budgets := map[lint.Principal]time.Duration{
+		lint.Write: write.Budget, lint.ScanPlanner: scanplanner.Budget, lint.ScanWorker: scanworker.Budget, lint.Changes: changes.Budget,
+	}
+	loaded := load(t, orders+"changes:\n  feed: {table: orders, appProfile: one, to: {pubsub: {topic: out}}}\n")
+	services := loaded.Report.Resources.Services
+	if len(services) != len(Builders()) {
+		t.Errorf("%d services, and there are %d functions", len(services), len(Builders()))
+	}
+	for _, s := range services {
+		if time.Duration(s.Budget) != budgets[s.Function] || s.Timeout <= s.Budget {
+			t.Errorf("%s is deployed with a budget of %s and a timeout of %s, and the function has %s", s.Function, s.Budget, s.Timeout, budgets[s.Function])
 		}
 	}
 }
