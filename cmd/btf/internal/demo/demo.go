@@ -17,7 +17,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
-	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/assemble"
 	"github.com/bigtable-functions/bigtable-functions/cmd/internal/closers"
 	scanworker "github.com/bigtable-functions/bigtable-functions/functions/scan-worker"
@@ -178,7 +178,7 @@ func (d *Demo) Hold(ctx context.Context) error {
 		"  btf status -f %[5]s --all\n"+
 		"  btf scan -f %[5]s %[6]s --to -\n"+
 		"  btf tail -f %[5]s --from -10m\n"+
-		"Ctrl-C ends it\n", d.local.Bigtable, d.local.Cloud.Addr(), localdeploy.Project, d.place.String(), scanrun.ShellQuoted(file), d.flights.Pipeline.Scans[0].Name)
+		"Ctrl-C ends it\n", d.local.Bigtable, d.local.Cloud.Addr(), localdeploy.Project, d.place.String(), terminal.ShellQuoted(file), d.flights.Pipeline.Scans[0].Name)
 	<-ctx.Done()
 	return nil
 }

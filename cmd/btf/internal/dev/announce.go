@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/localdeploy"
-	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/lint"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
@@ -103,7 +102,7 @@ func (a *announcements) tellStart(all []*pipeline.Scan) {
 	a.tell.line("to start a scan, publish %s to topic %s:", request, topic)
 	a.tell.line(`  curl http://%s/v1/%s:publish -d '{"messages": [{"data": "%s"}]}'`,
 		a.local.Cloud.Addr(), topic, base64.StdEncoding.EncodeToString([]byte(request)))
-	a.tell.line("or have its records as lines, with the variables above in another shell: btf scan -f %s %s --to -", scanrun.ShellQuoted(a.file), all[i].Name)
+	a.tell.line("or have its records as lines, with the variables above in another shell: btf scan -f %s %s --to -", terminal.ShellQuoted(a.file), all[i].Name)
 }
 
 // describeScan says where a scan's records go, and when it is due.

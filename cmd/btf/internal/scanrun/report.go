@@ -60,16 +60,5 @@ func (j *job) tellDone(done *task.ScanDone, q *queue, took time.Duration) {
 
 // Resumption is the command that goes on with a scan.
 func Resumption(file, name, id string) string {
-	return strings.Join([]string{"btf", "scan", "-f", ShellQuoted(file), ShellQuoted(name), "--resume", ShellQuoted(id)}, " ")
-}
-
-// ShellQuoted returns an argument as a shell takes it.
-func ShellQuoted(s string) string {
-	plain := func(r rune) bool {
-		return strings.ContainsRune("-_./@:", r) || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return strings.Join([]string{"btf", "scan", "-f", terminal.ShellQuoted(file), terminal.ShellQuoted(name), "--resume", terminal.ShellQuoted(id)}, " ")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/linefile"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/setup"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 	"github.com/bigtable-functions/bigtable-functions/internal/scanjob"
 	"github.com/bigtable-functions/bigtable-functions/internal/task"
@@ -44,7 +45,7 @@ func lookUp(ctx context.Context, c Console, p *pipeline.Pipeline, file, name, id
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%q: nothing has run yet here: %w", id, err)
 	} else if errors.Is(err, ledger.ErrNotFound) {
-		return nil, fmt.Errorf("%w; btf status -f %s lists those that are", err, ShellQuoted(file))
+		return nil, fmt.Errorf("%w; btf status -f %s lists those that are", err, terminal.ShellQuoted(file))
 	} else if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/process"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanrun"
+	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/scanshare"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/streamstatus"
 	"github.com/bigtable-functions/bigtable-functions/cmd/btf/internal/terminal"
 	"github.com/bigtable-functions/bigtable-functions/ledger"
@@ -72,7 +73,7 @@ func (r *Report) printScan(out *terminal.Printer, scan *Scan, now time.Time) err
 		name = " (" + scan.Name + ")"
 	}
 	out.Printf("scan %s%s: %s, %d of %d splits done, %s, %s, %d dropped, begun %s\n", scan.ID, name, scan.State, scan.Done, scan.Splits,
-		terminal.Plural(int(scan.Rows), "row"), scanrun.Records(scan.Records), scan.Dropped, terminal.Ago(now, scan.CreatedAt))
+		terminal.Plural(int(scan.Rows), "row"), terminal.Plural(int(scan.Records), "record"), scan.Dropped, terminal.Ago(now, scan.CreatedAt))
 	if scan.Error != "" {
 		out.Printf("  %s\n", scan.Error)
 	}
@@ -92,7 +93,7 @@ func (r *Report) printSplits(out *terminal.Printer, splits []*ledger.Split, now 
 	w := tabwriter.NewWriter(out.Out, 0, 0, 2, ' ', 0)
 	table := terminal.Printer{Out: w}
 	head := false
-	perRow := scanrun.BytesPerRow(splits)
+	perRow := scanshare.BytesPerRow(splits)
 	for _, split := range splits {
 		if split.State == ledger.SplitDone && !r.all {
 			continue
@@ -102,7 +103,7 @@ func (r *Report) printSplits(out *terminal.Printer, splits []*ledger.Split, now 
 			table.Printf("  SPLIT\tSTATE\tREAD\tROWS\tFENCE\tCHANGED\tHOLDER\tLAST ERROR\n")
 		}
 		read := "-"
-		if share, known := scanrun.SplitShare(split, perRow); split.State == ledger.SplitDone {
+		if share, known := scanshare.OfSplit(split, perRow); split.State == ledger.SplitDone {
 			read = "100%"
 		} else if known {
 			read = fmt.Sprintf("%.0f%%", 100*min(0.99, share)) // it is an estimate

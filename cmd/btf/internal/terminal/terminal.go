@@ -163,3 +163,14 @@ func PublishTime(t time.Time) string {
 	}
 	return t.Format(time.RFC3339Nano)
 }
+
+// ShellQuoted returns an argument as a shell takes it.
+func ShellQuoted(s string) string {
+	plain := func(r rune) bool {
+		return strings.ContainsRune("-_./@:", r) || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,4 +1,4 @@
-package scanrun
+package scanshare
 
 import (
 	"fmt"
@@ -55,7 +55,7 @@ func TestTheShareOfASplitIsThatOfItsRows(t *testing.T) {
 	} {
 		perRow := BytesPerRow(c.splits)
 		for i, s := range c.splits {
-			share, known := SplitShare(s, perRow)
+			share, known := OfSplit(s, perRow)
 			if known != (c.want[i] >= 0) || known && math.Abs(share-c.want[i]) > c.within {
 				t.Errorf("%s: split %d is %.3f read (known: %t), want %.3f", name, i, share, known, c.want[i])
 			}
@@ -75,11 +75,11 @@ func TestTheShareOfAScanIsBetweenNothingAndAllAndDoneOnlyAtItsEnd(t *testing.T) 
 			splits = append(splits, part(1000*i, 1000*i+1000, rapid.IntRange(0, 500).Draw(t, "rows"), state, sections...))
 		}
 		scan := &ledger.Scan{State: ledger.ScanRunning, Limit: rapid.SampledFrom([]int64{0, 0, 700}).Draw(t, "limit")}
-		if s := totalShare(scan, splits); math.IsNaN(s) || s < 0 || s > 1 {
+		if s := Of(scan, splits); math.IsNaN(s) || s < 0 || s > 1 {
 			t.Fatalf("the scan is %f read", s)
 		}
 		scan.State = ledger.ScanDone
-		if s := totalShare(scan, splits); s != 1 {
+		if s := Of(scan, splits); s != 1 {
 			t.Fatalf("a scan that is done is %f read", s)
 		}
 	})
