@@ -98,7 +98,9 @@ func output(t *testing.T, name string, args ...string) string {
 // runSuite runs tests of the suite in an instance and returns the results by
 // test: PASS, FAIL or SKIP. What they print goes to the log if one fails.
 func runSuite(t *testing.T, bin, instance, pattern string, env ...string) map[string]string {
-	cmd := exec.CommandContext(t.Context(), bin, "-test.v", "-test.timeout=5m", "-test.run", pattern)
+	// One after the other: the parts of TestIntegration_InstanceAdminClient_CreateAppProfile
+	// draw their ids into one buffer, and sometimes draw the same.
+	cmd := exec.CommandContext(t.Context(), bin, "-test.v", "-test.parallel=1", "-test.timeout=10m", "-test.run", pattern)
 	cmd.Dir = filepath.Join(filepath.Dir(bin), "bigtable") // for testdata
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "BIGTABLE_EMULATOR_HOST=") {
