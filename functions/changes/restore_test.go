@@ -134,13 +134,21 @@ func (c *chaos) restoreLater() {
 	time.Sleep(c.disorder.restore - c.disorder.backup)
 	c.counts.Lock()
 	c.allowed += c.arrived() - before
-	for p := range c.live {
-		p.stops(false)
-	}
 	c.counts.Unlock()
+	c.stopAll()
 	store.Restore(backup)
 	if _, err := c.ledger(c.store).BeginEpoch(c.t.Context(), streamID, "restorer"); err != nil {
 		c.t.Error(err)
+	}
+	c.stopAll() // also those that have begun in the meantime, and have a partition of before the epoch
+}
+
+// stopAll counts all that the live processes send from now on as what may come again.
+func (c *chaos) stopAll() {
+	c.counts.Lock()
+	defer c.counts.Unlock()
+	for p := range c.live {
+		p.stops(false)
 	}
 }
 
