@@ -76,6 +76,7 @@ type Config struct {
 	// Stopping ends when the process is to stop: then every visit does.
 	Stopping context.Context
 	Logger   *slog.Logger
+	Now      func() time.Time
 	// Report is called with each visit and each malformed delivery, Ticked with each tick that
 	// has listed all partitions.
 	Report func(context.Context, Visit)
@@ -166,7 +167,7 @@ func (f *function) deliver(ctx context.Context, d *push.Delivery) error {
 		f.cfg.Logger.WarnContext(ctx, "a task of a change stream that the file does not have is dropped", "delivery", d.Message)
 		return nil
 	}
-	if at := d.Message.PublishTime; !at.IsZero() && time.Since(at) > s.change.Window {
+	if at := d.Message.PublishTime; !at.IsZero() && f.cfg.Now().Sub(at) > s.change.Window {
 		return nil // the tick has published others since
 	}
 	slice, cancel := context.WithTimeout(ctx, s.change.Window)

@@ -3,7 +3,6 @@ package changes
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -33,7 +32,7 @@ func Log(logger *slog.Logger, pipelineName string) func(context.Context, Visit) 
 			slog.Int("successors", v.Successors), slog.Int64("durationMs", v.Duration.Milliseconds()),
 		}
 		if !v.LowWatermark.IsZero() {
-			attrs = append(attrs, slog.Int64("lagMs", time.Since(v.LowWatermark).Milliseconds()))
+			attrs = append(attrs, slog.Int64("lagMs", v.Lag.Milliseconds()))
 		}
 		if v.Outcome == OutcomeMalformed { // nothing else tells which it is
 			attrs = append(attrs, slog.String("messageId", v.Message))

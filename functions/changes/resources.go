@@ -22,6 +22,7 @@ import (
 // Retentions reads how long tables keep their changes. It is safe for concurrent use.
 type Retentions struct {
 	admin grpc.ClientConnInterface
+	now   func() time.Time
 
 	mu    sync.Mutex
 	known map[string]retained
@@ -33,8 +34,8 @@ type retained struct {
 }
 
 // NewRetentions returns Retentions over a connection to Bigtable's administration.
-func NewRetentions(admin grpc.ClientConnInterface) *Retentions {
-	return &Retentions{admin: admin, known: map[string]retained{}}
+func NewRetentions(admin grpc.ClientConnInterface, now func() time.Time) *Retentions {
+	return &Retentions{admin: admin, now: now, known: map[string]retained{}}
 }
 
 // retentionFor is how long a retention is believed.
@@ -45,7 +46,7 @@ func (r *Retentions) Retention(ctx context.Context, c *pipeline.Change) (time.Du
 	name := c.Table.Ref().String()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known, ok := r.known[name]; ok && time.Since(known.at) < retentionFor {
+	if known, ok := r.known[name]; ok && r.now().Sub(known.at) < retentionFor {
 		return known.retention, nil
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, "x-goog-request-params", "name="+name)
@@ -60,7 +61,7 @@ func (r *Retentions) Retention(ctx context.Context, c *pipeline.Change) (time.Du
 	default:
 		retention = table.ChangeStreamConfig.RetentionPeriod.AsDuration()
 	}
-	r.known[name] = retained{retention, time.Now()}
+	r.known[name] = retained{retention, r.now()}
 	return retention, nil
 }
 

@@ -33,12 +33,12 @@ func TestTheRetentionIsRead(t *testing.T) {
 				t.Errorf("%s, %v, want %s %s", got, err, want, fails)
 			}
 		}
-		known := changes.NewRetentions(r.conn)
+		known := changes.NewRetentions(r.conn, time.Now)
 		read(known, retention, "")
 		r.emulator.Inject(emulator.Fault{Method: "GetTable", Code: codes.Unavailable, Count: 1})
-		read(changes.NewRetentions(r.conn), 0, "Unavailable")
+		read(changes.NewRetentions(r.conn, time.Now), 0, "Unavailable")
 		r.emulator.Inject(emulator.Fault{Method: "GetTable", Code: codes.PermissionDenied, Count: 1})
-		read(changes.NewRetentions(r.conn), 0, "")
+		read(changes.NewRetentions(r.conn, time.Now), 0, "")
 		if _, err := adminpb.NewBigtableTableAdminClient(r.conn).DeleteTable(t.Context(), &adminpb.DeleteTableRequest{Name: tableName}); err != nil {
 			t.Fatal(err)
 		}

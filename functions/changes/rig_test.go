@@ -140,7 +140,7 @@ func newRig(t *testing.T, options string, splits ...string) *rig {
 		Retention: func(context.Context, *pipeline.Change) (time.Duration, error) { return retention, nil },
 		Sink:      func(context.Context, *pipeline.Change) (relay.Sink, error) { return r, nil },
 		Budget:    changes.Budget, CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: context.Background(),
-		Logger: slog.New(slog.NewTextHandler(r.log, nil)),
+		Logger: slog.New(slog.NewTextHandler(r.log, nil)), Now: time.Now,
 		Report: func(_ context.Context, v changes.Visit) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

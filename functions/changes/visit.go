@@ -53,6 +53,8 @@ type Visit struct {
 	Filtered, Skipped int64
 	// LowWatermark is that of the last position; zero where nothing was acknowledged.
 	LowWatermark time.Time
+	// Lag is the age of LowWatermark at the end of the visit.
+	Lag time.Duration
 	// Targets are the partitions into which it was closed: several if it was split, one if it
 	// was merged or moved. Successors are those that were opened, which all its sources must
 	// have reached.
@@ -107,7 +109,7 @@ type result = relay.Result[place]
 
 // visit reads one partition until slice ends, and reports what became of it.
 func (f *function) visit(ctx, slice context.Context, s *stream, id ledger.PartitionID) {
-	began := time.Now()
+	began := f.cfg.Now()
 	v := &Visit{Stream: s.change.Name, Incarnation: id.Incarnation}
 	err := f.read(ctx, slice, s, id, v)
 	var held *ledger.HeldError
@@ -119,7 +121,11 @@ func (f *function) visit(ctx, slice context.Context, s *stream, id ledger.Partit
 	case err != nil:
 		v.Outcome, v.Reason = OutcomeFailed, err
 	}
-	v.Duration = time.Since(began)
+	ended := f.cfg.Now()
+	v.Duration = ended.Sub(began)
+	if !v.LowWatermark.IsZero() {
+		v.Lag = ended.Sub(v.LowWatermark)
+	}
 	f.cfg.Report(ctx, *v)
 }
 
@@ -294,7 +300,7 @@ func (w *work) giveUp(ctx context.Context, failures []relay.Failure[place]) erro
 	}
 	letters := make([]deadletter.Letter, len(failures))
 	for i, f := range failures {
-		letters[i] = deadletter.Letter{Kind: deadletter.KindOutput, Mapping: w.change.Name, Error: f.Err.Error(), Time: time.Now(), Table: w.id.Table}
+		letters[i] = deadletter.Letter{Kind: deadletter.KindOutput, Mapping: w.change.Name, Error: f.Err.Error(), Time: w.cfg.Now(), Table: w.id.Table}
 		if f.Record != nil && len(f.Record.Body) <= deadletter.MaxEntry {
 			letters[i].Data = f.Record.Body
 		} else {

@@ -41,10 +41,10 @@ func (f *Function) changes(cfg *Config) (http.Handler, error) {
 		return nil, err
 	}
 	out := changes.Config{
-		Pipeline: cfg.Pipeline, Ledger: l, Conn: conn, Retention: changes.NewRetentions(admin).Retention,
+		Pipeline: cfg.Pipeline, Ledger: l, Conn: conn, Retention: changes.NewRetentions(admin, cfg.Now).Retention,
 		Sink: changes.Sinks(sink.NewSinks(cfg.PubSub, cfg.Records)), Tasks: tasks, Holder: cfg.Holder,
 		Memory: memory(), Graces: changestream.DefaultGraces(), Budget: changes.Budget,
-		CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: cfg.Stopping, Logger: cfg.Logger,
+		CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: cfg.Stopping, Logger: cfg.Logger, Now: cfg.Now,
 	}
 	if slices.ContainsFunc(cfg.Pipeline.Changes, func(c *pipeline.Change) bool { return c.OnFailure == pipeline.PolicyDeadLetter }) {
 		if out.DeadLetters, err = f.deadLetters(cfg); err != nil {
