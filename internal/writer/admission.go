@@ -25,14 +25,15 @@ func (w *Writer) begin(r *request) <-chan struct{} {
 	now := time.Now()
 	if err := w.gate(r, now); err != nil {
 		for i := range r.items {
-			r.items[i].ended, r.errs[i] = true, err
+			w.move(&r.items[i], ended)
+			r.errs[i] = err
 		}
 		close(r.done)
 		return nil
 	}
 	for i := range r.items {
 		it := &r.items[i]
-		if it.ended {
+		if it.state == ended {
 			continue
 		}
 		if err := w.prepare(it, r.entries[i].Table, now); err != nil {

@@ -60,6 +60,7 @@ func (b *bigtable) writer(change ...func(*Config)) *Writer {
 	b.t.Helper()
 	dial := func(context.Context, string, string) (Conn, error) { return borrowed{b.conn}, nil }
 	cfg := config(dial)
+	cfg.moved = new(seenStates).moved(b.t)
 	for _, f := range change {
 		f(&cfg)
 	}

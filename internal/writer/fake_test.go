@@ -176,10 +176,12 @@ func config(dial func(context.Context, string, string) (Conn, error)) Config {
 	}
 }
 
-// start returns a writer that is closed, with everything it holds, at the test's end.
+// start returns a writer that is closed, with everything it holds, at the test's end. The test
+// fails if an entry goes as the table of transitions does not say.
 func start(t testing.TB, s *service, change ...func(*Config)) *Writer {
 	t.Helper()
 	cfg := config(s.serve(t))
+	cfg.moved = new(seenStates).moved(t)
 	for _, f := range change {
 		f(&cfg)
 	}

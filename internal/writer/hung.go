@@ -35,6 +35,17 @@ const (
 // applied within ten seconds of the table's recovery.
 var hungPause = retry.Backoff{Initial: 50 * time.Millisecond, Max: 4 * time.Second, Jitter: 0.25}
 
+// inFlight holds the calls that have not ended, and what their table has answered.
+type inFlight struct {
+	calls    []*call
+	heard    time.Time     // when the table last answered, or work began
+	heardOf  time.Time     // when the latest call that it has answered was sent
+	patience time.Duration // how long a call may go unanswered
+	silent   bool          // it answers nothing: one small call at a time tells when it does
+	looking  alarm
+	late     lateRows
+}
+
 // launch makes a call of what c holds: it is in flight until landed. The writer's lock is held.
 func (t *table) launch(c *call, now time.Time) {
 	deadline := now.Add(attemptTimeout)
@@ -44,20 +55,21 @@ func (t *table) launch(c *call, now time.Time) {
 	c.ctx, c.cancel = context.WithDeadline(t.w.ctx, deadline)
 	c.client, c.sent, c.ends, c.probing = t.client, now, deadline, t.silent
 	for _, it := range c.items {
+		t.w.move(it, called)
 		it.call = c
 	}
-	if len(t.inFlight) == 0 {
+	if len(t.calls) == 0 {
 		t.heard = now // nothing was to be heard until now
 	}
-	t.inFlight = append(t.inFlight, c)
+	t.calls = append(t.calls, c)
 	t.lookOut(now.Add(t.patienceFor(c)))
 }
 
 // landed ends the attempt that launch began.
 func (t *table) landed(c *call, now time.Time) {
 	c.cancel()
-	if i := slices.Index(t.inFlight, c); i >= 0 {
-		t.inFlight = slices.Delete(t.inFlight, i, i+1)
+	if i := slices.Index(t.calls, c); i >= 0 {
+		t.calls = slices.Delete(t.calls, i, i+1)
 	}
 	if c.heard() {
 		t.heard = now
@@ -70,8 +82,8 @@ func (t *table) landed(c *call, now time.Time) {
 
 // cancelNeedless ends the hung calls of which every entry has an outcome from another call.
 func (t *table) cancelNeedless() {
-	for _, c := range t.inFlight {
-		if c.hung && !slices.ContainsFunc(c.items, func(it *item) bool { return !it.ended }) {
+	for _, c := range t.calls {
+		if c.hung && !slices.ContainsFunc(c.items, func(it *item) bool { return it.state != ended }) {
 			c.cancel()
 		}
 	}
@@ -113,7 +125,7 @@ func (t *table) findHung() {
 	silent := now.Sub(t.heard) >= t.patience
 	found := false
 	var next time.Time
-	for _, c := range t.inFlight {
+	for _, c := range t.calls {
 		if c.hung {
 			continue
 		}
@@ -159,11 +171,12 @@ func (t *table) giveUpHung(c *call, now time.Time) {
 	left := 0
 	for i, it := range c.items {
 		switch {
-		case it.ended || it.call != c:
+		case it.state == ended || it.call != c:
 		case c.applied(i):
 			t.w.stats.Applied++
 			t.w.end(it, nil)
 		case t.harmless(it):
+			t.w.move(it, delayed)
 			it.call, it.hung = nil, &hungPlace{c, i, it.hung}
 			t.late.add(it, c.ends.Add(lateMargin))
 			moved = append(moved, it)
@@ -184,7 +197,7 @@ func (t *table) giveUpHung(c *call, now time.Time) {
 // mayComeLate remembers an entry that an earlier call has applied, if it is in flight once
 // more.
 func (t *table) mayComeLate(it *item) {
-	for _, c := range t.inFlight {
+	for _, c := range t.calls {
 		if c == it.call && slices.Contains(c.items, it) {
 			t.late.add(it, c.ends.Add(lateMargin))
 		}

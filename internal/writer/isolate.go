@@ -38,27 +38,28 @@ func (t *table) reject(it *item, err error) {
 	w.end(it, verdict)
 }
 
-// isolate finds the guilty among entries that were refused together: first by the entry
-// that the service names, then half by half until the guilty stand alone, which costs at
-// most 2·log₂n+1 requests for one of n. Where nothing of the first half is refused, the
-// guilt is the second's, which is then not sent as a whole.
-func (t *table) isolate(c *call, items []*item) {
-	if items = t.isolateNamed(c, items); len(items) == 0 {
+// isolate finds the guilty among the suspects of an outcome: first by the entry that the
+// service names, then half by half until the guilty stand alone, which costs at most
+// 2·log₂n+1 requests for one of n. If nothing of the first half is refused, the guilt is the
+// second's, which is then not sent as a whole.
+func (t *table) isolate(c *call, o outcome) {
+	items := t.isolateNamed(c, o)
+	switch len(items) {
+	case 0:
 		return
-	}
-	if len(items) == 1 {
-		t.isolateAll(c, t.resend(c, items))
+	case 1:
+		t.isolate(c, t.resend(c, items))
 		return
 	}
 	half := len(items) / 2
 	left, right := items[:half:half], items[half:]
-	suspects := t.resend(c, left)
-	clean := !c.refused && !c.unsettled
-	t.isolateAll(c, suspects)
-	if !clean {
-		right = t.resend(c, right)
+	first := t.resend(c, left)
+	t.isolate(c, first)
+	second := outcome{suspects: right, named: -1}
+	if !first.clean() {
+		second = t.resend(c, right)
 	}
-	t.isolateAll(c, right)
+	t.isolate(c, second)
 }
 
 // followNames is the size up to which it is cheaper to send the rest of a batch again for
@@ -67,20 +68,20 @@ const followNames = 64
 
 // isolateNamed sends the entry that the service names alone, then the rest, as long as
 // that is cheap and the service is right. It returns those that are still refused together.
-func (t *table) isolateNamed(c *call, items []*item) []*item {
-	for first := true; first || len(items) <= followNames; first = false {
-		n := named(c.end.Err)
-		if n < 0 || n >= len(items) || len(items) != len(c.items) || len(items) == 1 {
-			return items
+func (t *table) isolateNamed(c *call, o outcome) []*item {
+	for first := true; first || len(o.suspects) <= followNames; first = false {
+		n := o.named
+		if n < 0 || len(o.suspects) <= 1 {
+			break
 		}
-		rest := slices.Delete(slices.Clone(items), n, n+1)
-		t.isolateAll(c, t.resend(c, items[n:n+1]))
-		right := c.refused
-		if items = t.resend(c, rest); len(items) == 0 || !right {
-			return items
+		rest := slices.Delete(slices.Clone(o.suspects), n, n+1)
+		alone := t.resend(c, o.suspects[n:n+1])
+		t.isolate(c, alone)
+		if o = t.resend(c, rest); !alone.refused {
+			break
 		}
 	}
-	return items
+	return o.suspects
 }
 
 // named is the place of the entry that a refusal of a whole request names, as in go#4677;
@@ -104,14 +105,8 @@ func named(err error) int {
 	return n
 }
 
-func (t *table) isolateAll(c *call, items []*item) {
-	if len(items) > 0 {
-		t.isolate(c, items)
-	}
-}
-
-// resend makes one attempt at the items; it returns those refused together.
-func (t *table) resend(c *call, items []*item) []*item {
+// resend makes one attempt at those of the items that are still to be sent.
+func (t *table) resend(c *call, items []*item) outcome {
 	t.w.mu.Lock()
 	c.reset()
 	now := time.Now()
@@ -121,9 +116,8 @@ func (t *table) resend(c *call, items []*item) []*item {
 	t.w.settled(t)
 	t.w.stats.Isolating++
 	if len(c.items) == 0 {
-		c.unsettled = true
 		t.w.mu.Unlock()
-		return nil
+		return outcome{named: -1, unsettled: true}
 	}
 	t.launch(c, now)
 	t.w.mu.Unlock()

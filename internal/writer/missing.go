@@ -21,10 +21,10 @@ const inspectEvery = time.Minute
 // inspection is what is known of a table's families. turn is held, without the writer's
 // lock, by the one worker that reads them.
 type inspection struct {
-	turn     chan struct{}
-	at       time.Time
-	families map[string]*adminpb.ColumnFamily
-	err      error
+	turn   chan struct{}
+	read   time.Time
+	has    map[string]*adminpb.ColumnFamily
+	unread error // why has is not known
 }
 
 // missing handles entries that met NOT_FOUND: they wait for a repair, or those that name
@@ -40,6 +40,9 @@ func (t *table) missing(items []*item, cause error) []*item {
 	defer w.mu.Unlock()
 	defer w.settled(t)
 	if err != nil && len(items) > 1 && retry.Classify(err).Verdict != retry.VerdictMissing {
+		for _, it := range items {
+			w.move(it, suspect)
+		}
 		return items
 	}
 	if err != nil {
@@ -83,6 +86,7 @@ func (t *table) refuseAbsent(items []*item, families map[string]*adminpb.ColumnF
 			continue
 		}
 		it.cleared = true
+		w.move(it, delayed)
 		again = append(again, it)
 	}
 	if len(again) > 0 {
@@ -93,18 +97,18 @@ func (t *table) refuseAbsent(items []*item, families map[string]*adminpb.ColumnF
 
 // families reads the table's families, at most once a minute.
 func (t *table) families() (map[string]*adminpb.ColumnFamily, error) {
-	i := &t.inspect
+	i := &t.inspection
 	select {
 	case i.turn <- struct{}{}:
 		defer func() { <-i.turn }()
 	case <-t.w.ctx.Done():
 		return nil, ErrClosed
 	}
-	if now := time.Now(); i.at.IsZero() || now.Sub(i.at) >= inspectEvery {
-		i.at = now
-		i.families, i.err = t.readFamilies()
+	if now := time.Now(); i.read.IsZero() || now.Sub(i.read) >= inspectEvery {
+		i.read = now
+		i.has, i.unread = t.readFamilies()
 	}
-	return i.families, i.err
+	return i.has, i.unread
 }
 
 func (t *table) readFamilies() (map[string]*adminpb.ColumnFamily, error) {

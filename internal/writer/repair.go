@@ -11,11 +11,21 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/retry"
 )
 
+// repairs holds the entries that wait until their table, or a family of it, is made.
+type repairs struct {
+	parked    []*item
+	parkedBy  error // the last NOT_FOUND of them
+	repairing bool
+}
+
 // park keeps entries until the table is repaired.
 func (t *table) park(items []*item, cause error) {
 	w := t.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, it := range items {
+		w.move(it, parked)
+	}
 	t.parked = append(t.parked, items...)
 	t.parkedBy = cause
 	if !t.repairing && !w.stopped {
@@ -131,7 +141,7 @@ func (t *table) sendParked(c *call, items []*item) []*item {
 	w.mu.Unlock()
 	if len(c.items) > 0 {
 		c.repairing = true
-		t.isolateAll(c, t.attempt(c))
+		t.isolate(c, t.attempt(c))
 	}
 	return items
 }

@@ -32,16 +32,15 @@ type item struct {
 	tell    bool // the outcome says which columns its condition has yielded
 	repeat  bool // may be sent again after an ambiguous end
 	last    bool // carries a token: goes after everything else of the call
-	follows bool // waits for another entry of its row
 	held    bool // counted against the bounds
 	cleared bool // names only families that the table has
-	ended   bool
+	state   state
 }
 
 // waits reports whether the item is one that admission has to let in: its turn has come,
 // and it has not taken the place of another of its row.
 func (it *item) waits() bool {
-	return !it.ended && !it.held && !it.follows && it.last == it.req.last
+	return it.state == outside && it.last == it.req.last
 }
 
 // request is one Apply call. The writer's lock guards it from begin on.
@@ -124,7 +123,7 @@ func (w *Writer) chain(entries []Entry, items []item) {
 			}
 			j := int(*at - 1)
 			if before := &items[j]; before.last == it.last && bytes.Equal(before.row.GetRowKey(), it.row.GetRowKey()) && entries[j].Table == entries[i].Table {
-				before.next, it.follows = it, true
+				before.next, it.state = it, behind
 				*at = int32(i + 1)
 				break
 			}
@@ -135,15 +134,16 @@ func (w *Writer) chain(entries []Entry, items []item) {
 // end gives the item its outcome. The next entry of its row takes its place, or ends
 // as well where this one is not applied.
 func (w *Writer) end(it *item, err error) {
-	for it != nil && !it.ended {
+	for it != nil && it.state != ended {
 		r := it.req
-		it.ended, r.errs[it.index] = true, err
+		w.move(it, ended)
+		r.errs[it.index] = err
 		r.unclean = r.unclean || err != nil && !isPresent(err) && !it.last
 		if it.table != nil {
 			it.table.refs--
 		}
 		next := it.next
-		for next != nil && next.ended {
+		for next != nil && next.state == ended {
 			next = next.next
 		}
 		if next != nil && Settled(err) {
@@ -162,9 +162,9 @@ func (w *Writer) end(it *item, err error) {
 
 // succeed gives next, of the same row, the place of it.
 func (w *Writer) succeed(it, next *item) {
-	next.follows = false
 	if !it.held {
-		return // admission comes to it later
+		w.move(next, outside) // admission comes to it later
+		return
 	}
 	it.held, next.held = false, true
 	w.count(it.table, 0, next.size-it.size)
@@ -194,7 +194,7 @@ func (w *Writer) countDown(it *item) {
 		return
 	}
 	for i := range r.items {
-		if it := &r.items[i]; !it.ended && !it.follows {
+		if it := &r.items[i]; it.state == outside {
 			w.end(it, ErrHeld)
 		}
 	}

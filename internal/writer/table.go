@@ -15,20 +15,29 @@ import (
 // failures are one moved tablet; the last bounds how late the end of an outage is seen.
 var pause = retry.Backoff{Initial: 50 * time.Millisecond, Max: 8 * time.Second, Jitter: 0.25}
 
-// table is the batcher of one table. The writer's lock guards it.
+// table is what a writer has of one Bigtable table. Its parts are in the files of their methods;
+// states.go says how they hand entries to one another. The writer's lock guards it.
 type table struct {
 	w       *Writer
 	ref     pipeline.TableRef
 	schema  Schema
 	rpc     *btrpc.Table
 	client  *client // nil until an entry is accepted
-	pace    pace
 	held    hold
 	waiting waitlist
 	used    time.Time
 	refs    int // items without an outcome
 
-	queue, solo queue      // accepted: for a batch; alone, under a condition
+	batching   // table.go
+	inFlight   // hung.go
+	repairs    // repair.go
+	inspection // missing.go
+}
+
+// batching holds what is accepted and not in a call, and decides when it is sent.
+type batching struct {
+	pace        pace
+	queue, solo queue      // for a batch; alone, under a condition
 	batchNext   bool       // after the next entry that goes alone
 	again       []*retries // to be sent again, later
 	running     int        // workers
@@ -36,19 +45,6 @@ type table struct {
 	failures    int        // calls in a row that ended without any outcome
 	failedUntil time.Time
 	waking      alarm
-
-	inFlight []*call
-	heard    time.Time     // when the table last answered, or work began
-	heardOf  time.Time     // when the latest call that it has answered was sent
-	patience time.Duration // how long a call may go unanswered
-	silent   bool          // it answers nothing: one small call at a time tells when it does
-	looking  alarm
-	late     lateRows
-
-	parked    []*item // wait for a repair
-	parkedBy  error   // the last NOT_FOUND of them
-	repairing bool
-	inspect   inspection
 }
 
 // retries are entries that failed together.
@@ -100,9 +96,10 @@ func (w *Writer) table(ref pipeline.TableRef, now time.Time) (*table, error) {
 	}
 	t := &table{
 		w: w, ref: ref, schema: s, used: now,
-		rpc:  btrpc.NewTable(ref.String(), s.AppProfile).Through(s.View),
-		pace: newPace(w.cfg.Limits.Batch), inspect: inspection{turn: make(chan struct{}, 1)},
-		patience: leastPatience, late: lateRows{seed: w.seed},
+		rpc:        btrpc.NewTable(ref.String(), s.AppProfile).Through(s.View),
+		batching:   batching{pace: newPace(w.cfg.Limits.Batch)},
+		inFlight:   inFlight{patience: leastPatience, late: lateRows{seed: w.seed}},
+		inspection: inspection{turn: make(chan struct{}, 1)},
 	}
 	w.tables[ref] = t
 	return t, nil
@@ -124,8 +121,10 @@ func (t *table) enqueue(it *item) {
 		t.w.end(it, ErrClosed)
 	case t.waitsForLate(it):
 	case it.unless != nil:
+		t.w.move(it, queued)
 		t.solo.push(it)
 	default:
+		t.w.move(it, queued)
 		t.queue.push(it)
 	}
 	t.dispatch()
@@ -140,6 +139,7 @@ func (t *table) waitsForLate(it *item) bool {
 	if until.IsZero() {
 		return false
 	}
+	t.w.move(it, delayed)
 	if n := len(t.again); n > 0 && t.again[n-1].due.Equal(until) && t.again[n-1].failures == 0 {
 		t.again[n-1].items = append(t.again[n-1].items, it)
 	} else {
@@ -308,7 +308,7 @@ func (t *table) fits(c *call, it *item) bool {
 // add puts the item into the batch, unless it is too late or the breaker is open.
 func (t *table) add(c *call, it *item, now time.Time) {
 	switch {
-	case it.ended: // by another call with it, which was given up as hung
+	case it.state == ended: // by another call with it, which was given up as hung
 	case it.appliedMeanwhile():
 		t.w.end(it, nil)
 	case t.w.breaker.blocks(it.req.probe):

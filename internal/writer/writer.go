@@ -109,6 +109,8 @@ type Config struct {
 	Logger        *slog.Logger // nil: slog.Default
 	// Random spreads backoffs; nil: math/rand. It is called under a lock.
 	Random func() float64
+
+	moved func(from, to state) // for tests; nil: none
 }
 
 // Bounds of the service and of the official clients.
@@ -223,7 +225,7 @@ func (w *Writer) leave(ctx context.Context, r *request) []error {
 	errs := make([]error, len(r.errs))
 	for i := range r.items {
 		errs[i] = r.errs[i]
-		if !r.items[i].ended {
+		if r.items[i].state != ended {
 			errs[i] = fmt.Errorf("waiting for the outcome: %w", context.Cause(ctx))
 		}
 	}
