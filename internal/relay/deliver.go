@@ -178,7 +178,7 @@ func (r *run[U, P]) send(ctx context.Context, done *int) error {
 }
 
 // giveUp hands on the failures of units before done, and lowers it to the first of
-// them where they are not taken.
+// them if they are not taken.
 func (r *run[U, P]) giveUp(ctx context.Context, done *int) error {
 	first, n := *done, 0
 	for i, unit := range r.failed {

@@ -78,8 +78,8 @@ func (q *queue[U]) finish(err error) {
 	signal(q.full)
 }
 
-// take returns the next batch: full, or as it is after linger; an empty one where wake
-// comes first. It reports false where the source has ended and nothing is left, or ctx
+// take returns the next batch: full, or as it is after linger, or empty if wake
+// comes first. It reports false if the source has ended and nothing is left, or ctx
 // has ended.
 func (q *queue[U]) take(ctx context.Context, linger time.Duration, wake <-chan time.Time) ([]U, bool) {
 	select {

@@ -21,12 +21,12 @@ import (
 type Record struct {
 	// Scope and Key are the same in every replay of the unit that made the record, and
 	// differ from every other's: a scan and a row key. Index tells the records of one
-	// unit apart; it is Single where a unit makes one at most.
+	// unit apart; it is Single if a unit makes one at most.
 	Scope, Key string
 	Index      int
 	// Body is a JSON text.
 	Body []byte
-	// OrderingKey is empty where the order does not matter.
+	// OrderingKey is empty if the order does not matter.
 	OrderingKey string
 	// Attributes are read only: records may share them.
 	Attributes map[string]string
@@ -62,7 +62,7 @@ type Source[U any] interface {
 // Sink takes records. It is called by one goroutine at a time.
 type Sink interface {
 	// Send returns when every record is durable or will not be. The result is nil
-	// where all are, and else has an error for each: nil, a *retry.Rejected if the sink
+	// if all are durable. Otherwise it has an error for each: nil, a *retry.Rejected if the sink
 	// will never take the record, or why it is not known to be durable.
 	Send(ctx context.Context, records []Record) []error
 }
@@ -121,7 +121,7 @@ type Job[U, P any] struct {
 	// that left until Held. Units that made no record are committed only with others,
 	// or when two thirds of the time until Held have passed.
 	CommitEvery time.Duration
-	// FirstCommit, where it is not 0, is after how long the first units are committed
+	// FirstCommit, if it is not 0, is after how long the first units are committed
 	// already, also if they made no record.
 	FirstCommit time.Duration
 	// Memory bounds the bytes of units that several runs hold together; nil: each run is

@@ -21,8 +21,9 @@ type Verdict uint8
 
 // The four verdicts.
 const (
-	// VerdictFatal: trying again here is of no use; somebody must act. The work is
-	// refused and comes back, it is never dropped. Also what cannot be classified.
+	// VerdictFatal: another attempt here is of no use, and somebody must act. The work is
+	// refused and comes back; it is never dropped. It is also the verdict on an error that
+	// cannot be classified.
 	VerdictFatal Verdict = iota
 	// VerdictTransient: the same attempt may succeed later.
 	VerdictTransient
@@ -40,14 +41,14 @@ func (v Verdict) String() string {
 // Class is what an error means.
 type Class struct {
 	Verdict Verdict
-	// Code is the status that decided the verdict; codes.Unknown where the error
+	// Code is the status that decided the verdict, or codes.Unknown if the error
 	// carries none.
 	Code codes.Code
-	// Delay is how long the service asks to wait (google.rpc.RetryInfo); 0 where it
+	// Delay is how long the service asks to wait (google.rpc.RetryInfo), or 0 if it
 	// does not say.
 	Delay time.Duration
-	// NotApplied: it is certain that what was attempted changed nothing. Holds for
-	// the status of one entry, and for that of a call of which no response arrived.
+	// NotApplied says that the attempt certainly changed nothing. It holds for the
+	// status of one entry, and for that of a call of which no response arrived.
 	NotApplied bool
 }
 
@@ -152,7 +153,7 @@ func (s *scan) add(code codes.Code, message string, delay time.Duration) {
 	}
 }
 
-// clientCode gives errors that carry no status their meaning; OK: it has none.
+// clientCode returns the status that an error without one stands for, or OK if it stands for none.
 func clientCode(err error) codes.Code {
 	switch err {
 	case context.DeadlineExceeded:

@@ -18,7 +18,7 @@ import (
 )
 
 // Writer applies entries to Bigtable. The result has an error for each entry: nil
-// when it is applied, a *retry.Rejected when it can never be, any other when it is
+// if it is applied, a *retry.Rejected if it can never be, and any other if it is
 // not known to be. Entries of one row are applied in order.
 type Writer interface {
 	Apply(ctx context.Context, entries []writer.Entry) []error

@@ -19,7 +19,7 @@ type hold struct {
 type waitlist struct{ list list.List } // of *request
 
 // begin gives the request's entries their tables, ends what cannot be sent and accepts
-// what it may. Where some entries wait for room, it returns what is closed once they
+// what it may. If some entries wait for room, it returns a channel that is closed once they
 // are in.
 func (w *Writer) begin(r *request) <-chan struct{} {
 	now := time.Now()
@@ -49,7 +49,7 @@ func (w *Writer) begin(r *request) <-chan struct{} {
 	return r.entered
 }
 
-// gate refuses the whole request where the writer is closed or the breaker open.
+// gate refuses the whole request if the writer is closed or the breaker is open.
 func (w *Writer) gate(r *request, now time.Time) error {
 	if w.closed {
 		return ErrClosed
@@ -78,7 +78,7 @@ func (w *Writer) prepare(it *item, ref pipeline.TableRef, now time.Time) error {
 }
 
 // admitOrWait accepts the request's entries of this phase, in order, as far as there is
-// room; then the request waits where it is stuck.
+// room. If it is stuck, the request waits in the list that it is stuck at.
 func (w *Writer) admitOrWait(r *request) {
 	if q := w.advance(r); q != nil {
 		r.queue = q
@@ -101,7 +101,7 @@ func (w *Writer) advance(r *request) *waitlist {
 	return nil
 }
 
-// full returns where an entry of the table has to wait; nil: it need not. The rule is
+// full returns the list in which an entry of the table has to wait, or nil if it need not. The rule is
 // "below the bound", never "does it fit": an entry larger than the bound goes alone.
 func (w *Writer) full(t *table) *waitlist {
 	entries, bytes := w.cfg.Limits.InFlight.MaxEntries, w.cfg.Limits.InFlight.MaxBytes
@@ -144,7 +144,7 @@ func (w *Writer) release(it *item) {
 	}
 }
 
-// settled lets in who waits, after entries of t have ended.
+// settled lets requests in that wait, after entries of t have ended.
 func (w *Writer) settled(t *table) {
 	w.admitFrom(&t.waiting)
 	w.admitFrom(&w.waiting)

@@ -59,8 +59,8 @@ func (b *breaker) admit(now time.Time, random float64) (ok, probe bool) {
 	return true, true
 }
 
-// blocks says whether an entry on its way is stopped: all but the probe's are, and
-// these too once as many of them were rejected as opened the breaker.
+// blocks reports whether an open breaker stops an entry on its way. It stops all but the
+// probe's, and these too once as many of them were rejected as opened the breaker.
 func (b *breaker) blocks(probe bool) bool {
 	return b.open && (!probe || b.count >= b.limit)
 }

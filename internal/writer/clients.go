@@ -40,7 +40,7 @@ type clients struct {
 	waiting waitlist
 }
 
-// connect gives the table its client. It reports false where the entry must wait for
+// connect gives the table its client. It reports false if the entry must wait for
 // another instance's client to be closed; then one is on its way.
 func (w *Writer) connect(t *table) bool {
 	if t.client != nil {

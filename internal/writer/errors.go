@@ -39,7 +39,7 @@ type Error struct {
 	Err    error  // the status as it came
 }
 
-// connectionError is how grpc-go's text begins where no connection could be made.
+// connectionError is how grpc-go's text begins if no connection could be made.
 const connectionError = "connection error: "
 
 // Error implements error.

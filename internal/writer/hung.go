@@ -187,7 +187,7 @@ func (t *table) giveUpHung(c *call, now time.Time) {
 	if len(moved) > 0 {
 		t.again = append(t.again, &retries{items: moved, due: now, failures: 1})
 	}
-	// A first call goes on: where the table is slow, its answer says so. A later one ends,
+	// A first call goes on: if the table is slow, its answer says so. A later one ends,
 	// for the transport keeps a copy of it.
 	if left == 0 && c.probing {
 		c.cancel()

@@ -55,7 +55,7 @@ func (t *table) missing(items []*item, cause error) []*item {
 	return nil
 }
 
-// absent says what is missing where the families cannot be read.
+// absent says what is missing if the families cannot be read.
 func (t *table) absent(err error) string {
 	class := retry.Classify(err)
 	if class.Verdict == retry.VerdictMissing {
@@ -66,7 +66,7 @@ func (t *table) absent(err error) string {
 }
 
 // refuseAbsent ends the entries that name an absent family. The others are sent once
-// more, as often as somebody else's absent family explains that they failed.
+// more, as often as the absent family of another entry explains that they failed.
 func (t *table) refuseAbsent(items []*item, families map[string]*adminpb.ColumnFamily, cause error) {
 	w := t.w
 	var present []*item

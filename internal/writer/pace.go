@@ -13,13 +13,13 @@ import (
 const (
 	leastFactor  = 0.7
 	mostFactor   = 1.3
-	slowdown     = 0.7 // where a limited call fails for now
+	slowdown     = 0.7 // if a limited call fails for now
 	leastRate    = 10  // entries per second
 	slowdownTime = 10 * time.Second
 )
 
 // pace is how much of a table's load may go at once: smaller batches and fewer calls
-// while the service is exhausted, a rate where it asks for one. It has no clock.
+// while the service is exhausted, a rate if it asks for one. It has no clock.
 type pace struct {
 	maxEntries, maxSlots int
 	entries, slots       int // of a batch; calls in flight
@@ -79,7 +79,7 @@ func (p *pace) limit(now time.Time, asked *btrpc.RateLimit, failed bool) {
 		p.set(now, slowdown, slowdownTime)
 	case asked != nil && asked.Factor > 0:
 		factor := min(max(asked.Factor, leastFactor), mostFactor)
-		if p.rate > 0 || factor < 1 { // nothing to raise where nothing is limited
+		if p.rate > 0 || factor < 1 { // without a limit there is nothing to raise
 			p.set(now, factor, max(asked.Period, time.Second))
 		}
 	case asked == nil && !failed:

@@ -7,7 +7,7 @@ import (
 )
 
 // repeatableEntry reports whether an entry may be sent again after an ambiguous end. A
-// condition alone does not make it so: only where the entry itself writes what the
+// condition alone does not make it so: only if the entry itself writes what the
 // condition looks for does a second application find it and do nothing.
 func repeatableEntry(e *Entry) bool {
 	if e.Unless != nil {

@@ -56,7 +56,7 @@ type request struct {
 	last     bool          // the phase of items that carry tokens
 	unclean  bool          // an item of the first phase is not applied
 	probe    bool          // let through an open breaker
-	queue    *waitlist     // where it waits for room
+	queue    *waitlist     // in which it waits for room; nil: it does not wait
 	entered  chan struct{} // closed when it need not wait any more; nil: it never had to
 
 	one    [1]item // most calls have one entry
@@ -132,7 +132,7 @@ func (w *Writer) chain(entries []Entry, items []item) {
 }
 
 // end gives the item its outcome. The next entry of its row takes its place, or ends
-// as well where this one is not applied.
+// as well if this one is not applied.
 func (w *Writer) end(it *item, err error) {
 	for it != nil && it.state != ended {
 		r := it.req
@@ -209,8 +209,8 @@ func isPresent(err error) bool {
 	return errors.As(err, &p)
 }
 
-// unfit says why no request can carry the item: the documented limits, which the
-// service or the transport would answer with something less clear. nil: it fits.
+// unfit returns an error if no request can carry the item. It checks the documented limits, which
+// the service or the transport would report less clearly.
 func (w *Writer) unfit(it *item) error {
 	reason := ""
 	switch {

@@ -1,6 +1,6 @@
 package writer
 
-// state says where an entry is on its way. The writer's lock guards it.
+// state is a step of an entry's way from Apply to its outcome. The writer's lock guards it.
 type state uint8
 
 const (

@@ -42,7 +42,7 @@ import (
 type Entry struct {
 	Table pipeline.TableRef
 	Row   *bigtablepb.MutateRowsRequest_Entry
-	// Unless, where it is set, makes the entry conditional: it is sent alone, as
+	// Unless, if it is set, makes the entry conditional: it is sent alone, as
 	// CheckAndMutateRow, and applied unless the filter yields a cell of its row.
 	// Finding one is success, unless Tell is set. Only an entry that writes what the
 	// filter looks for is sent again after an ambiguous end.
@@ -130,7 +130,8 @@ const (
 	longestApply = 10 * time.Minute
 )
 
-// Writer applies entries. It is safe for concurrent use.
+// Writer applies entries. It is safe for concurrent use. The table in states.go shows on one page
+// how its parts hand an entry on.
 type Writer struct {
 	cfg    Config
 	log    *slog.Logger
