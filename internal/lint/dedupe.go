@@ -51,7 +51,7 @@ func (c *checker) window(m *mapping.Static) {
 		severity, rows = Warning, "several mappings add under window for one event, some of which can be refused for longer than that; "
 	}
 	c.add(severity, RuleWindow, src.Pos, placeOf(m, "dedupe"),
-		"window is exact while all deliveries fall within 15 minutes of the first application: %sa replay from %s-undelivered may count again; marker has no such limit", rows, c.p.Name)
+		"window is exact while all deliveries fall within 15 minutes of the first application: %sa replay from %s may count again; marker has no such limit", rows, c.undelivered())
 }
 
 // windows counts the mappings under dedupe: window.
@@ -135,18 +135,21 @@ func deletesFrom(mu *pipeline.Mutation, f *pipeline.Family) bool {
 // messageID is what expressions call the id that Pub/Sub gives a message.
 const messageID = "message.id"
 
-// newIDs warns where a mapping rests on the message's id, which a replay from
+// undelivered returns the id of the topic of messages that Pub/Sub gave up on.
+func (c *checker) undelivered() string { return pipeline.TopicUndelivered.Of(c.p.Name) }
+
+// newIDs warns if a mapping rests on the message's id, which a replay from
 // NAME-undelivered does not keep and a publisher that tries again does not repeat.
 func (c *checker) newIDs(m *mapping.Static) {
-	const why = "a message from %s-undelivered, and one that its publisher sends again, has another id"
+	const why = "a message from %s, and one that its publisher sends again, has another id"
 	if m.Source.Dedupe != pipeline.DedupeNone && m.DedupeID == nil {
 		c.add(Warning, RuleID, m.Source.Pos, placeOf(m, "dedupe"),
-			"the default dedupeId is the message's id and the record's place in it: "+why+", and is then applied again: name a field that identifies the event, as in dedupeId: event.id", c.p.Name)
+			"the default dedupeId is the message's id and the record's place in it: "+why+", and is then applied again: name a field that identifies the event, as in dedupeId: event.id", c.undelivered())
 	}
 	for _, p := range m.All {
 		if p.Uses(messageID) {
 			src := p.Source()
-			c.add(Warning, RuleID, src.Pos, src.Place, "reads message.id: "+why+", so that btf replay refuses it without --new-ids", c.p.Name)
+			c.add(Warning, RuleID, src.Pos, src.Place, "reads message.id: "+why+", so that btf replay refuses it without --new-ids", c.undelivered())
 		}
 	}
 }

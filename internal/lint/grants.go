@@ -121,10 +121,6 @@ func (g *granter) own(t pipeline.Topic) string { return t.Of(g.p.Name) }
 // account is the id of the service account of a principal.
 func (g *granter) account(of Principal) string { return g.p.Name + "-" + string(of) }
 
-func instanceName(t *pipeline.Table) string {
-	return "projects/" + t.Project + "/instances/" + t.Instance
-}
-
 // table grants a role on a table, on the authorized view through which it is used, or on the
 // instance of tables whose ids are computed.
 func (g *granter) table(who Principal, role string, t *pipeline.Table, why string) {
@@ -137,10 +133,10 @@ func (g *granter) table(who Principal, role string, t *pipeline.Table, why strin
 		return
 	}
 	if !t.IDFrom.IsZero() {
-		g.add(who, role, "instance", instanceName(t), why+"; the ids of its tables are computed")
+		g.add(who, role, "instance", t.Ref().Parent(), why+"; the ids of its tables are computed")
 		return
 	}
-	g.add(who, role, "table", instanceName(t)+"/tables/"+t.ID, why)
+	g.add(who, role, "table", t.Ref().String(), why)
 }
 
 func (g *granter) writes() {
@@ -151,7 +147,7 @@ func (g *granter) writes() {
 	for _, t := range written(g.p) {
 		g.table(Write, roleBigtableUser, t, "writes rows")
 		if t.Create == pipeline.CreateIfNeeded {
-			g.add(Write, roleBigtableAdmin, "instance", instanceName(t), "create: if-needed makes tables and families (bigtable.tables.create, bigtable.tables.update)")
+			g.add(Write, roleBigtableAdmin, "instance", t.Ref().Parent(), "create: if-needed makes tables and families (bigtable.tables.create, bigtable.tables.update)")
 		}
 	}
 	if w.OnFailure == pipeline.PolicyDeadLetter || w.OnUnmatched == pipeline.PolicyDeadLetter {

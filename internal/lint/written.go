@@ -71,7 +71,7 @@ func (c *checker) policies() {
 			record = "that no mapping takes"
 		}
 		c.add(Warning, RulePolicy, w.Pos, "write."+name,
-			"is left at fail: a message with a record %s is delivered %d times, all of it, and then held in %s-undelivered: write dead-letter to hold that record alone, another policy, or fail where this is meant", record, attempts, c.p.Name)
+			"is left at fail: a message with a record %s is delivered %d times, all of it, and then held in %s: write dead-letter to hold that record alone, another policy, or fail where this is meant", record, attempts, c.undelivered())
 	}
 }
 

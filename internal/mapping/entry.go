@@ -3,7 +3,6 @@ package mapping
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/protobuf/proto"
@@ -69,11 +68,10 @@ func (w *Write) Entry(e *record.Entry) (*Row, error) {
 // Table finds the file's table of a full resource name, which an entry that was made
 // before carries.
 func (w *Write) Table(name string) (pipeline.TableRef, *pipeline.Table, error) {
-	parts := strings.Split(name, "/")
-	if len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "tables" {
+	ref, ok := pipeline.ParseTableRef(name)
+	if !ok {
 		return pipeline.TableRef{}, nil, errors.New("the entry's table is no name as projects/P/instances/I/tables/T")
 	}
-	ref := pipeline.TableRef{Project: parts[1], Instance: parts[3], Table: parts[5]}
 	for _, t := range w.tables {
 		if t.Project == ref.Project && t.Instance == ref.Instance &&
 			(t.ID == ref.Table || t.IDMatches != nil && t.IDMatches.MatchString(ref.Table)) {

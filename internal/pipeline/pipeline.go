@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/cell"
@@ -45,7 +46,20 @@ type TableRef struct{ Project, Instance, Table string }
 
 // String returns the table's full resource name.
 func (t TableRef) String() string {
-	return "projects/" + t.Project + "/instances/" + t.Instance + "/tables/" + t.Table
+	return t.Parent() + "/tables/" + t.Table
+}
+
+// Parent returns the full resource name of the table's instance.
+func (t TableRef) Parent() string { return "projects/" + t.Project + "/instances/" + t.Instance }
+
+// ParseTableRef reads a full resource name, as String returns it. It reports false if the text
+// has another form; it does not check the three ids.
+func ParseTableRef(name string) (TableRef, bool) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "tables" {
+		return TableRef{}, false
+	}
+	return TableRef{Project: parts[1], Instance: parts[3], Table: parts[5]}, true
 }
 
 // Pipeline is a whole file.

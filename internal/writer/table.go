@@ -111,7 +111,7 @@ func (t *table) title() string {
 	if !t.schema.Computed {
 		return t.ref.String()
 	}
-	return "a table of tables." + t.schema.Name + " in projects/" + t.ref.Project + "/instances/" + t.ref.Instance
+	return "a table of tables." + t.schema.Name + " in " + t.ref.Parent()
 }
 
 // enqueue takes an accepted item.

@@ -37,7 +37,7 @@ func (d *Deployment) createTables(ctx context.Context, p *pipeline.Pipeline) err
 			return err
 		}
 		request := &adminpb.CreateTableRequest{
-			Parent: "projects/" + t.Project + "/instances/" + t.Instance, TableId: t.ID,
+			Parent: t.Ref().Parent(), TableId: t.ID,
 			Table: &adminpb.Table{ColumnFamilies: s.Declared(), ChangeStreamConfig: streamOf(p, t)},
 		}
 		for _, key := range d.Tablets[t.ID] {
@@ -82,7 +82,7 @@ func createProfiles(ctx context.Context, admin adminpb.BigtableInstanceAdminClie
 			return nil
 		}
 		_, err := admin.CreateAppProfile(ctx, &adminpb.CreateAppProfileRequest{
-			Parent: "projects/" + t.Project + "/instances/" + t.Instance, AppProfileId: id,
+			Parent: t.Ref().Parent(), AppProfileId: id,
 			AppProfile: &adminpb.AppProfile{RoutingPolicy: &adminpb.AppProfile_SingleClusterRouting_{
 				SingleClusterRouting: &adminpb.AppProfile_SingleClusterRouting{ClusterId: emulator.Cluster, AllowTransactionalWrites: true},
 			}},
