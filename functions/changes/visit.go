@@ -300,12 +300,8 @@ func (w *work) giveUp(ctx context.Context, failures []relay.Failure[place]) erro
 	}
 	letters := make([]deadletter.Letter, len(failures))
 	for i, f := range failures {
-		letters[i] = deadletter.Letter{Kind: deadletter.KindOutput, Mapping: w.change.Name, Error: f.Err.Error(), Time: w.cfg.Now(), Table: w.id.Table}
-		if f.Record != nil && len(f.Record.Body) <= deadletter.MaxEntry {
-			letters[i].Data = f.Record.Body
-		} else {
-			letters[i].Data = mapping.KeyRecord(w.change.Table, f.Position.rowKey)
-		}
+		letters[i] = deadletter.Letter{Mapping: w.change.Name, Error: f.Err.Error(), Time: w.cfg.Now(), Table: w.id.Table}
+		letters[i].SetOutput(f.Body(), mapping.KeyRecord(w.change.Table, f.Position.rowKey))
 	}
 	if err := w.cfg.DeadLetters.Put(ctx, letters); err != nil {
 		return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)

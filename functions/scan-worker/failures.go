@@ -82,14 +82,9 @@ func (w *work) keep(ctx context.Context, failures []relay.Failure[string]) error
 	table := w.plan.scan.Table
 	for i, f := range failures {
 		letters[i] = deadletter.Letter{
-			Kind: deadletter.KindOutput, Mapping: w.task.Name, Error: f.Err.Error(), Time: w.cfg.Now(),
-			Table: table.Ref().String(),
+			Mapping: w.task.Name, Error: f.Err.Error(), Time: w.cfg.Now(), Table: table.Ref().String(),
 		}
-		if f.Record != nil && len(f.Record.Body) <= deadletter.MaxEntry {
-			letters[i].Data = f.Record.Body
-		} else {
-			letters[i].Data = mapping.KeyRecord(table, f.Position)
-		}
+		letters[i].SetOutput(f.Body(), mapping.KeyRecord(table, f.Position))
 	}
 	if err := w.cfg.DeadLetters.Put(ctx, letters); err != nil {
 		return fmt.Errorf("keeping %d dead letters: %w", len(letters), err)

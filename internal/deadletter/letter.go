@@ -96,6 +96,15 @@ func (l *Letter) SetRow(table fmt.Stringer, row *bigtablepb.MutateRowsRequest_En
 	return true
 }
 
+// SetOutput makes the letter one of an output record. It keeps the record's body, or key, the
+// record of a row's key alone, if there is no body or if it is over MaxEntry.
+func (l *Letter) SetOutput(body, key []byte) {
+	if len(body) == 0 || len(body) > MaxEntry {
+		body = key
+	}
+	l.Kind, l.Data = KindOutput, body
+}
+
 // Row returns the entry of a letter of KindEntry or KindCheckAndMutate, the latter with
 // the filter that must yield nothing.
 func (l *Letter) Row() (*bigtablepb.MutateRowsRequest_Entry, *bigtablepb.RowFilter, error) {

@@ -177,3 +177,19 @@ func FuzzDecode(f *testing.F) {
 		_, _, _ = l.Row() // must not panic
 	})
 }
+
+func TestALetterOfAnOutputKeepsTheBodyOrTheKey(t *testing.T) {
+	key := []byte(`{"rowKey":"a"}`)
+	whole := bytes.Repeat([]byte("x"), MaxEntry)
+	for name, tc := range map[string]struct{ body, want []byte }{
+		"a record":           {[]byte(`{"total":1}`), []byte(`{"total":1}`)},
+		"no record":          {nil, key},
+		"the largest record": {whole, whole},
+		"a larger record":    {append(whole, 'x'), key},
+	} {
+		var l Letter
+		if l.SetOutput(tc.body, key); l.Kind != KindOutput || !bytes.Equal(l.Data, tc.want) {
+			t.Errorf("%s: a letter of kind %s with %d bytes", name, l.Kind, len(l.Data))
+		}
+	}
+}

@@ -77,6 +77,14 @@ type Failure[P any] struct {
 	Err      error   // quotes nothing of the unit
 }
 
+// Body returns that of the record, or nil if there is no record.
+func (f *Failure[P]) Body() []byte {
+	if f.Record == nil {
+		return nil
+	}
+	return f.Record.Body
+}
+
 // Size is what one unit counts.
 type Size struct {
 	Rows    int
