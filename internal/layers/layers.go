@@ -33,7 +33,7 @@ var table = map[string][]string{
 	"internal/record":   {"internal/cell", "internal/deadletter"},
 	"internal/expr":     {"internal/cell", "internal/pipeline"},
 	"internal/mapping":  {"internal/cell", "internal/changestream", "internal/expr", "internal/pipeline", "internal/record", "internal/retry"},
-	"internal/pipetest": {"internal/cell", "internal/expr", "internal/mapping", "internal/pipeline", "internal/push", "internal/record"},
+	"internal/pipetest": {"internal/cell", "internal/changestream", "internal/expr", "internal/mapping", "internal/pipeline", "internal/push", "internal/record"},
 	"internal/lint":     {"internal/expr", "internal/mapping", "internal/pipeline"},
 	"internal/prices":   {},
 	"internal/filediff": {"internal/lint", "internal/pipeline", "internal/pipetest", "internal/scanjob"},

@@ -283,7 +283,7 @@ type testDoc struct {
 	Name    text         `key:"name" need:"y" shape:"title" doc:"what it shows"`
 	Message *messageDoc  `key:"message" only:"input" doc:"a message for write"`
 	Row     *rowDoc      `key:"row" only:"input" doc:"a row for a scan's emit"`
-	Change  *changeInDoc `key:"change" only:"input" doc:"a change for a change stream's emit"`
+	Change  *changeInDoc `key:"change" only:"input" doc:"a change that a change stream reads"`
 	Expect  expectDoc    `key:"expect" need:"y" doc:"what comes of it"`
 }
 

@@ -335,13 +335,64 @@ func TestRowsThatAScanReadsAreTested(t *testing.T) {
 	}
 }
 
-func TestAChangeCannotBeTestedAndSaysSo(t *testing.T) {
-	const change = `
+// A test states a change and the record that the stream makes of it: whole, without the entries
+// that the filter leaves out, and none if nothing is left or the change is too large.
+func TestRecordsOfChangesAreTested(t *testing.T) {
+	const file = `version: 1
+name: reads
+bigtable: {project: my-project, instance: my-instance}
+tables:
+  orders: {families: {cf: {columns: {total: int64}}, sums: {aggregate: sum}}}
+changes:
+  feed: {table: orders, appProfile: one, filter: {families: {exclude: [audit]}, dropEmpty: true}, maxRecordBytes: 1KiB, to: {log: {}}}
+tests:
   - name: t
-    change: {changes: feed, rowKey: a, entries: []}
-    expect: {records: []}
+    change:
+      changes: feed
+      rowKey: order#1
+      cluster: c1
+      commitTime: "2026-08-30T10:15:31.5Z"
+      tieBreaker: 7
+      entries:
+        - {kind: DELETE_FAMILY, family: audit}
+        - {kind: SET_CELL, family: cf, qualifier: total, timestamp: "1970-01-01T00:00:01Z", value: 42}
+        - {kind: DELETE_CELLS, family: cf, qualifier: a, range: {to: "1970-01-01T00:00:02Z"}}
+        - {kind: ADD_TO_CELL, family: sums, qualifier: hits, timestamp: "1970-01-01T00:00:01Z", value: -3}
+        - {kind: MERGE_TO_CELL, family: sums, qualifier: hits, timestamp: "1970-01-01T00:00:01Z", value: aGxs}
+    expect:
+      records:
+        - rowKey: order#1
+          rowKeyBase64: b3JkZXIjMQ==
+          type: USER
+          cluster: c1
+          commitTime: "2026-08-30T10:15:31.5Z"
+          tieBreaker: 7
+          lowWatermark: "2026-01-01T00:00:00Z"
+          entries:
+            - {index: 1, kind: SET_CELL, family: cf, qualifier: total, qualifierBase64: dG90YWw=, timestamp: "1970-01-01T00:00:01Z", timestampMicros: 1000000, valueType: RAW_VALUE, valueBase64: AAAAAAAAACo=, value: 42}
+            - {index: 2, kind: DELETE_CELLS, family: cf, qualifier: a, qualifierBase64: YQ==, range: {startBound: CLOSED, startMicros: 0, endBound: OPEN, endMicros: 2000000}}
+            - {index: 3, kind: ADD_TO_CELL, family: sums, qualifier: hits, qualifierBase64: aGl0cw==, timestamp: "1970-01-01T00:00:01Z", timestampMicros: 1000000, valueType: INT64, value: -3}
+            - {index: 4, kind: MERGE_TO_CELL, family: sums, qualifier: hits, qualifierBase64: aGl0cw==, timestamp: "1970-01-01T00:00:01Z", timestampMicros: 1000000, valueType: RAW_VALUE, valueBase64: aGxs}
 `
-	if got := printed(t, readsFile+change); !strings.Contains(got, "cannot be run by this version") {
-		t.Errorf("got %q", got)
+	head, _, _ := strings.Cut(file, "    change:\n")
+	short := func(entries, expect string) string {
+		return head + "    change: {changes: feed, rowKey: a, type: GARBAGE_COLLECTION, entries: [" + entries + "]}\n    expect: " + expect + "\n"
+	}
+	large := `{kind: SET_CELL, family: cf, qualifier: a, timestamp: "1970-01-01T00:00:01Z", value: ` + strings.Repeat("x", 1024) + `}`
+	for name, c := range map[string]struct{ file, want string }{
+		"each kind":        {file, ""},
+		"another value":    {strings.Replace(file, "value: 42}\n        - {kind: DELETE_CELLS", "value: 43}\n        - {kind: DELETE_CELLS", 1), "the records differ"},
+		"nothing is left":  {short("{kind: DELETE_FAMILY, family: audit}", "{records: []}"), ""},
+		"something comes":  {short("{kind: DELETE_FAMILY, family: cf}", "{records: []}"), `"type":"GARBAGE_COLLECTION","cluster":null`},
+		"too large":        {short(large, "{rejected: [{error: maxRecordBytes}]}"), ""},
+		"a record instead": {short(large, "{records: [{}]}"), "maxRecordBytes"},
+		"no integer":       {short(`{kind: ADD_TO_CELL, family: sums, qualifier: hits, timestamp: "1970-01-01T00:00:01Z", value: x}`, "{records: []}"), "integer of 64 bits"},
+		"an empty range":   {short(`{kind: DELETE_CELLS, family: cf, qualifier: a, range: {from: "1970-01-01T00:00:02Z", to: "1970-01-01T00:00:01Z"}}`, "{records: []}"), "ends before it begins"},
+		"emit":             {strings.Replace(file, "to: {log: {}}", "emit: {a: change.rowKey}, to: {log: {}}", 1), "without when, forEach and emit"},
+	} {
+		got := printed(t, c.file)
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: got\n%swant %q", name, got, c.want)
+		}
 	}
 }
