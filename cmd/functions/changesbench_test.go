@@ -77,6 +77,16 @@ func (t *tailing) sent() int {
 	return t.n
 }
 
+// await waits until the sink has n records, which takes at most the pause between two ticks.
+func (t *tailing) await(n int) {
+	t.b.Helper()
+	for deadline := time.Now().Add(2 * changes.Tick); t.sent() < n; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.b.Fatalf("%d of %d changes arrived", t.sent(), n)
+		}
+	}
+}
+
 func newTailing(b *testing.B, conn grpc.ClientConnInterface, options string) *tailing {
 	b.Helper()
 	p, err := pipeline.Parse(fmt.Appendf(nil, streamPipeline, options), pipeline.Options{File: "p.yaml"})
@@ -86,7 +96,7 @@ func newTailing(b *testing.B, conn grpc.ClientConnInterface, options string) *ta
 	t := &tailing{b: b, tasks: make(chan []byte, 100)}
 	t.handler, err = changes.New(changes.Config{
 		Pipeline: p, Ledger: ledger.New(storetest.NewMemory(), "orders", ledger.Options{}), Tasks: t, Holder: "bench", Graces: changestream.DefaultGraces(),
-		Conn:   conn,
+		Conn: conn, Now: time.Now,
 		Sink:   func(context.Context, *pipeline.Change) (relay.Sink, error) { return t, nil },
 		Budget: changes.Budget, CommitEvery: changes.CommitEvery, Heartbeat: changes.Heartbeat, Stopping: b.Context(), Logger: discard(),
 		Report: func(_ context.Context, v changes.Visit) {
@@ -191,9 +201,7 @@ func BenchmarkChanges(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())
 			var running sync.WaitGroup
 			running.Go(func() { t.run(ctx) })
-			for t.sent() < benchRows {
-				time.Sleep(10 * time.Millisecond)
-			}
+			t.await(benchRows)
 			stop()
 			running.Wait()
 			t.running.Wait()
@@ -239,16 +247,11 @@ func BenchmarkChangesLag(b *testing.B) {
 		written++
 	}
 	written = (written + 9) / 10 * 10
-	for deadline := time.Now().Add(2 * time.Minute); t.sent() < written && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	t.await(written)
 	stop()
 	running.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.n < written {
-		b.Fatalf("%d of %d changes arrived", t.n, written)
-	}
 	slices.Sort(lags)
 	b.ReportMetric(float64(lags[len(lags)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(lags[len(lags)*99/100].Microseconds())/1000, "p99-ms")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
@@ -20,6 +21,7 @@ type Changes struct {
 	columns   map[string]*columnInfo
 	tableName string // in full
 	ordered   bool
+	today     atomic.Pointer[clock] // of the last change: the next one mostly commits on the same day
 }
 
 // CompileChanges compiles the output records of a change stream. The error is that of
@@ -66,7 +68,11 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 	if err := m.Check(r); err != nil {
 		return nil, 0, err
 	}
-	var clock clock
+	var cells, today clock
+	if last := m.today.Load(); last != nil {
+		today = *last
+	}
+	day := today.day
 	b := appendKey(append(make([]byte, 0, bodyBytes(r)), `{"rowKey":`...), m.change.Table.Key, r.RowKey)
 	b = appendBytes(append(b, `,"rowKeyBase64":`...), []byte(r.RowKey))
 	b = append(b, `,"type":"`...)
@@ -76,9 +82,12 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 	} else {
 		b = quoted(b, r.Cluster)
 	}
-	b = clock.appendTime(append(b, `,"commitTime":`...), r.CommitTime)
+	b = today.appendTime(append(b, `,"commitTime":`...), r.CommitTime)
+	if today.day != day {
+		m.today.Store(&clock{today.day, today.date})
+	}
 	b = strconv.AppendInt(append(b, `,"tieBreaker":`...), int64(r.TieBreaker), 10)
-	b = clock.appendTime(append(b, `,"lowWatermark":`...), r.LowWatermark)
+	b = today.appendTime(append(b, `,"lowWatermark":`...), r.LowWatermark)
 	b = append(b, `,"entries":[`...)
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -89,7 +98,7 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 		if i > filtered {
 			b = append(b, ',')
 		}
-		b = m.appendEntry(b, &clock, i, e)
+		b = m.appendEntry(b, &cells, i, e)
 	}
 	if filtered == len(r.Entries) && m.change.Filter.DropEmpty {
 		return nil, filtered, nil

@@ -237,7 +237,7 @@ func (c *clock) appendTime(b []byte, t time.Time) []byte {
 func (c *clock) knows(day int64) bool { return c.date != nil && day == c.day }
 
 func (c *clock) learn(day int64, t time.Time) {
-	c.day, c.date = day, t.AppendFormat(c.date[:0], `"2006-01-02T`)
+	c.day, c.date = day, t.AppendFormat(nil, `"2006-01-02T`) // another clock may share the last one
 }
 
 // ofDay prints the date and a time of the day, in nanoseconds.
