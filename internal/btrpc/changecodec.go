@@ -13,24 +13,30 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// changesCodec is the protobuf codec, but for a ReadChangeStreamResponse that is a data
-// change of whole SetCell mutations: the generated message takes some fifteen allocations
-// for it. Here its parts lie side by side, and their bytes in one copy of the message.
-type changesCodec struct{ encoding.CodecV2 }
+// changesCodec is the protobuf codec of one stream, but for a ReadChangeStreamResponse that
+// is a data change of whole SetCell mutations: the generated message takes some fifteen
+// allocations for it. Here its bytes lie in one copy of the message, and its parts in a block
+// that the next message overwrites. It is for one goroutine.
+type changesCodec struct {
+	encoding.CodecV2
+	block changeBlock
+}
 
-var useChangesCodec = grpc.ForceCodecV2(changesCodec{encoding.GetCodecV2(grpcproto.Name)})
+func useChangesCodec() grpc.CallOption {
+	return grpc.ForceCodecV2(&changesCodec{CodecV2: encoding.GetCodecV2(grpcproto.Name)})
+}
 
 // Unmarshal implements encoding.CodecV2.
-func (c changesCodec) Unmarshal(data mem.BufferSlice, v any) error {
+func (c *changesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	res, ok := v.(*bigtablepb.ReadChangeStreamResponse)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	proto.Reset(res)
-	if err := readChange(data.Materialize(), res); err != nil {
-		proto.Reset(res)
+	if err := c.block.read(data.Materialize()); err != nil {
 		return c.CodecV2.Unmarshal(data, v) // what is unusual, or wrong, is the library's
 	}
+	res.StreamRecord = &c.block.wrapper
 	return nil
 }
 
@@ -67,7 +73,8 @@ type changeBlock struct {
 	wrapper           bigtablepb.ReadChangeStreamResponse_DataChange_
 	change            bigtablepb.ReadChangeStreamResponse_DataChange
 	commit, watermark timestamppb.Timestamp
-	family            string // the last one: neighbours mostly share it
+	cells             []setCell
+	family, cluster   string // the last ones: neighbours mostly share them
 }
 
 // setCell is a chunk of a data change with room for what it points to.
@@ -78,48 +85,53 @@ type setCell struct {
 	set      bigtablepb.Mutation_SetCell
 }
 
-// readChange fills res, which is empty, from b, which it keeps: the byte slices of res are
-// parts of it, none with room behind it.
-func readChange(b []byte, res *bigtablepb.ReadChangeStreamResponse) error {
+// keptCells is the most cells whose room is kept for the next message.
+const keptCells = 64
+
+// reset empties the block, and keeps its room and texts.
+func (k *changeBlock) reset() {
+	chunks := k.change.Chunks[:0]
+	clear(k.cells)
+	k.cells = k.cells[:0]
+	if cap(k.cells) > keptCells {
+		k.cells, chunks = nil, nil
+	}
+	k.change.Reset()
+	k.commit.Reset()
+	k.watermark.Reset()
+	k.change.Chunks = chunks
+}
+
+// read fills the block from b, which it keeps: the byte slices of the change are parts of it,
+// none with room behind it. After an error the block has no meaning.
+func (k *changeBlock) read(b []byte) error {
 	inner, err := only(b, fieldDataChange)
 	if err != nil {
 		return err
 	}
-	block := &changeBlock{}
-	block.wrapper.DataChange = &block.change
-	res.StreamRecord = &block.wrapper
-	n := 0
+	k.reset()
 	err = fields(inner, func(num protowire.Number, typ protowire.Type, value []byte, varint uint64) error {
-		if num == fieldMutations {
-			n++
-			return nil
-		}
-		if typ == protowire.VarintType {
-			return block.number(num, varint)
-		}
-		if typ != protowire.BytesType {
+		switch {
+		case typ == protowire.VarintType:
+			return k.number(num, varint)
+		case typ != protowire.BytesType:
 			return errUnusual
+		case num == fieldMutations:
+			k.cells = append(k.cells, setCell{})
+			return k.chunk(&k.cells[len(k.cells)-1], value)
 		}
-		return block.bytes(num, value)
+		return k.bytes(num, value)
 	})
-	if err != nil || n == 0 {
+	if err != nil {
 		return err
 	}
-	cells := make([]setCell, n)
-	block.change.Chunks = make([]*bigtablepb.ReadChangeStreamResponse_MutationChunk, n)
-	n = 0
-	return fields(inner, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) error {
-		if num != fieldMutations {
-			return nil
-		}
-		if typ != protowire.BytesType {
-			return errUnusual
-		}
-		c := &cells[n]
-		block.change.Chunks[n] = &c.chunk
-		n++
-		return block.chunk(c, value)
-	})
+	k.wrapper.DataChange = &k.change
+	for i := range k.cells { // which do not move any more
+		c := &k.cells[i]
+		c.chunk.Mutation, c.mutation.Mutation, c.wrapper.SetCell = &c.mutation, &c.wrapper, &c.set
+		k.change.Chunks = append(k.change.Chunks, &c.chunk)
+	}
+	return nil
 }
 
 // only returns the one field of a message, which must have the number given.
@@ -154,7 +166,9 @@ func (k *changeBlock) bytes(num protowire.Number, value []byte) error {
 	case fieldChangeKey:
 		k.change.RowKey = whole(value)
 	case fieldCluster:
-		return readText(value, &k.change.SourceClusterId)
+		err := readAgain(value, &k.cluster)
+		k.change.SourceClusterId = k.cluster
+		return err
 	case fieldToken:
 		return readText(value, &k.change.Token)
 	case fieldCommitTime:
@@ -173,6 +187,14 @@ func readText(b []byte, into *string) error {
 	}
 	*into = string(b)
 	return nil
+}
+
+// readAgain reads a text that is mostly the one that into has already.
+func readAgain(b []byte, into *string) error {
+	if string(b) == *into {
+		return nil
+	}
+	return readText(b, into)
 }
 
 // readTimestamp reads a timestamp that the message has once.
@@ -203,7 +225,6 @@ func (k *changeBlock) chunk(c *setCell, b []byte) error {
 	if err != nil {
 		return err
 	}
-	c.chunk.Mutation, c.mutation.Mutation, c.wrapper.SetCell = &c.mutation, &c.wrapper, &c.set
 	return fields(set, func(num protowire.Number, typ protowire.Type, value []byte, n uint64) error {
 		switch {
 		case num == fieldCellTime && typ == protowire.VarintType:
@@ -211,12 +232,9 @@ func (k *changeBlock) chunk(c *setCell, b []byte) error {
 		case typ != protowire.BytesType:
 			return errUnusual
 		case num == fieldCellFamily:
-			if string(value) != k.family {
-				if err := readText(value, &k.family); err != nil {
-					return err
-				}
-			}
+			err := readAgain(value, &k.family)
 			c.set.FamilyName = k.family
+			return err
 		case num == fieldCellQualifier:
 			c.set.ColumnQualifier = whole(value)
 		case num == fieldCellValue:

@@ -36,8 +36,9 @@ func (t *Table) Partitions(ctx context.Context, cc grpc.ClientConnInterface) ([]
 // ChangeStream is one attempt to read the changes of one partition. It is for one
 // goroutine, but for Close.
 type ChangeStream struct {
-	stream bigtablepb.Bigtable_ReadChangeStreamClient
-	cancel context.CancelFunc
+	stream   bigtablepb.Bigtable_ReadChangeStreamClient
+	cancel   context.CancelFunc
+	response bigtablepb.ReadChangeStreamResponse // the last one
 }
 
 // ReadChanges begins to read changes. It sets the table and the application profile of
@@ -46,7 +47,7 @@ type ChangeStream struct {
 func (t *Table) ReadChanges(ctx context.Context, cc grpc.ClientConnInterface, req *bigtablepb.ReadChangeStreamRequest, cookies metadata.MD) (*ChangeStream, error) {
 	req.TableName, req.AppProfileId = t.name, t.profile
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, t.outgoing(cookies)))
-	stream, err := bigtablepb.NewBigtableClient(cc).ReadChangeStream(ctx, req, useChangesCodec)
+	stream, err := bigtablepb.NewBigtableClient(cc).ReadChangeStream(ctx, req, useChangesCodec())
 	if err != nil {
 		cancel()
 		return nil, err
@@ -55,8 +56,14 @@ func (t *Table) ReadChanges(ctx context.Context, cc grpc.ClientConnInterface, re
 }
 
 // Recv returns the next response. io.EOF means that the service has ended the stream
-// without an error; the response before says whether it was complete.
-func (s *ChangeStream) Recv() (*bigtablepb.ReadChangeStreamResponse, error) { return s.stream.Recv() }
+// without an error; the response before says whether it was complete. A response is good
+// until the next call of Recv. Its row key and its values, and a close, are so for ever.
+func (s *ChangeStream) Recv() (*bigtablepb.ReadChangeStreamResponse, error) {
+	if err := s.stream.RecvMsg(&s.response); err != nil {
+		return nil, err
+	}
+	return &s.response, nil
+}
 
 // Cookies are those to hand to the next attempt, once Recv has returned an error.
 func (s *ChangeStream) Cookies() metadata.MD {

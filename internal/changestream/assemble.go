@@ -28,6 +28,7 @@ type Assembler struct {
 	cell    chunkedCell
 	content digest // of an oversize record's entries
 	err     error
+	entry   entryReader
 }
 
 // chunkedCell is a cell whose value comes in chunks.
@@ -144,7 +145,13 @@ func (a *Assembler) begin(dc *bigtablepb.ReadChangeStreamResponse_DataChange) er
 	if err != nil {
 		return err
 	}
-	r := &Record{RowKey: string(dc.RowKey), Cluster: dc.GetSourceClusterId(), CommitTime: commit, TieBreaker: dc.GetTiebreaker()}
+	made := &struct { // most changes have one entry
+		Record
+		entry [1]Entry
+	}{}
+	r := &made.Record
+	*r = Record{RowKey: string(dc.RowKey), Cluster: dc.GetSourceClusterId(), CommitTime: commit, TieBreaker: dc.GetTiebreaker(),
+		Entries: made.entry[:0]}
 	switch t := dc.GetType(); t {
 	case bigtablepb.ReadChangeStreamResponse_DataChange_USER:
 		if r.Type = User; r.Cluster == "" {
@@ -171,7 +178,7 @@ func (a *Assembler) chunk(c *bigtablepb.ReadChangeStreamResponse_MutationChunk, 
 	case info == nil && a.cell.open:
 		return false, protocolError("a mutation within a cell that comes in chunks")
 	case info == nil:
-		e, err := entry(c.GetMutation())
+		e, err := a.entry.read(c.GetMutation())
 		if err != nil {
 			return false, err
 		}
@@ -208,7 +215,7 @@ func (a *Assembler) part(info *bigtablepb.ReadChangeStreamResponse_MutationChunk
 		case size <= 0:
 			return protocolError("a chunked cell of %d bytes", size)
 		}
-		e, err := setCell(set)
+		e, err := a.entry.setCell(set)
 		if err != nil {
 			return err
 		}
@@ -272,6 +279,7 @@ func (a *Assembler) bound(inCell bool) {
 			a.content.entry(e, length)
 			a.content.value(e.Value)
 		}
+		clear(r.Entries) // one of them may lie in the record
 		r.Oversize, r.Entries = true, nil
 	}
 	a.content.value(a.partial)

@@ -249,7 +249,7 @@ func TestEveryKindOfMutationIsRead(t *testing.T) {
 		{adding(raw("q"), at, &bigtablepb.Value{Kind: &bigtablepb.Value_BoolValue{}}), Entry{}},
 		{adding(raw("q"), at, nil), Entry{}},
 	} {
-		got, err := entry(c.mutation)
+		got, err := new(entryReader).read(c.mutation)
 		if !reflect.DeepEqual(got, c.want) || (err != nil) != reflect.DeepEqual(c.want, Entry{}) {
 			t.Errorf("%v: %+v %v", c.mutation, got, err)
 		}
@@ -332,7 +332,7 @@ func TestChunksLeaveNoTrace(t *testing.T) {
 			t.Fatalf("%+v and %+v", one, two)
 		}
 		for i, e := range one.Entries {
-			if want, _ := entry(mutations[i]); e.Kind != want.Kind || e.Qualifier != want.Qualifier || !bytes.Equal(e.Value, want.Value) {
+			if want, _ := new(entryReader).read(mutations[i]); e.Kind != want.Kind || e.Qualifier != want.Qualifier || !bytes.Equal(e.Value, want.Value) {
 				t.Fatalf("entry %d: %+v, want %+v", i, e, want)
 			}
 		}
@@ -385,6 +385,9 @@ func TestDifferentRecordsHaveDifferentIDs(t *testing.T) {
 			t.Errorf("%s and %s have one id", name, other)
 		}
 		ids[id] = name
+	}
+	if got := base().ID("t"); got != "44b9e5f15ecb938d03a1531242945127" {
+		t.Errorf("%s: records have had another id so far", got)
 	}
 	if base().ID("t") == base().ID("u") {
 		t.Error("the id does not depend on the table")

@@ -2,12 +2,17 @@ package changestream
 
 import "cloud.google.com/go/bigtable/apiv2/bigtablepb"
 
-// entry reads one whole mutation. A kind that is not known here is an error: leaving it
+// entryReader reads mutations.
+type entryReader struct {
+	qualifier string // the last one: neighbours often share it
+}
+
+// read reads one whole mutation. A kind that is not known here is an error: leaving it
 // out would lose a change.
-func entry(m *bigtablepb.Mutation) (Entry, error) {
+func (r *entryReader) read(m *bigtablepb.Mutation) (Entry, error) {
 	switch m := m.GetMutation().(type) {
 	case *bigtablepb.Mutation_SetCell_:
-		return setCell(m.SetCell)
+		return r.setCell(m.SetCell)
 	case *bigtablepb.Mutation_DeleteFromFamily_:
 		return withFamily(Entry{Kind: DeleteFamily, Family: m.DeleteFromFamily.GetFamilyName()})
 	case *bigtablepb.Mutation_DeleteFromColumn_:
@@ -31,9 +36,12 @@ func withFamily(e Entry) (Entry, error) {
 	return e, nil
 }
 
-func setCell(c *bigtablepb.Mutation_SetCell) (Entry, error) {
+func (r *entryReader) setCell(c *bigtablepb.Mutation_SetCell) (Entry, error) {
+	if q := c.GetColumnQualifier(); string(q) != r.qualifier {
+		r.qualifier = string(q)
+	}
 	return withFamily(Entry{
-		Kind: SetCell, Family: c.GetFamilyName(), Qualifier: string(c.GetColumnQualifier()), Timestamp: c.GetTimestampMicros(), Value: c.GetValue(),
+		Kind: SetCell, Family: c.GetFamilyName(), Qualifier: r.qualifier, Timestamp: c.GetTimestampMicros(), Value: c.GetValue(),
 	})
 }
 

@@ -12,33 +12,60 @@ import (
 // records that differ. Two changes of one row may have one commit time and one tie
 // breaker, so the entries are part of it.
 func (r *Record) ID(table string) string {
+	var room [1024]byte
+	b := room[:0]
 	content := r.content
-	d := digest{b: make([]byte, 0, min(r.Bytes+idBytes, gathered))}
-	if !r.Oversize {
+	switch {
+	case r.Oversize:
+	case r.Bytes+entryBytes*int64(len(r.Entries)) <= gathered:
+		for i := range r.Entries {
+			e := &r.Entries[i]
+			b = append(appendEntry(b, e, int64(len(e.Value))), e.Value...)
+		}
+		content = sha256.Sum256(b)
+	default:
+		var d digest
 		for i := range r.Entries {
 			d.entry(&r.Entries[i], int64(len(r.Entries[i].Value)))
 			d.value(r.Entries[i].Value)
 		}
 		content = d.sum()
-		d = digest{b: d.b[:0]}
 	}
-	d.text(table)
-	d.text(r.RowKey)
-	d.number(r.CommitTime.Unix())
-	d.number(int64(r.CommitTime.Nanosecond()))
-	d.text(r.Cluster)
-	d.number(int64(r.TieBreaker))
-	d.number(int64(r.Type))
-	d.value(content[:])
-	sum := d.sum()
-	return hex.EncodeToString(sum[:16])
+	b = appendText(b[:0], table)
+	b = appendText(b, r.RowKey)
+	b = appendNumber(b, r.CommitTime.Unix())
+	b = appendNumber(b, int64(r.CommitTime.Nanosecond()))
+	b = appendText(b, r.Cluster)
+	b = appendNumber(b, int64(r.TieBreaker))
+	b = appendNumber(b, int64(r.Type))
+	sum := sha256.Sum256(append(b, content[:]...))
+	var id [32]byte
+	hex.Encode(id[:], sum[:16])
+	return string(id[:])
 }
 
-// idBytes is about what is hashed of a small record beside what Bytes counts.
-const idBytes = 400
+// entryBytes is what is hashed of an entry beside its family, qualifier and value.
+const entryBytes = 9 * 8
 
-// digest hashes parts of known length, so that no two sequences of parts are one text.
-// Small parts are gathered in a buffer. The zero value is ready.
+func appendNumber(b []byte, n int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(n)) }
+
+func appendText(b []byte, s string) []byte { return append(appendNumber(b, int64(len(s))), s...) }
+
+// appendEntry appends an entry whose value, of that length, follows it.
+func appendEntry(b []byte, e *Entry, length int64) []byte {
+	isNumber := int64(0)
+	if e.IsNumber {
+		isNumber = 1
+	}
+	b = appendText(appendText(b, e.Family), e.Qualifier)
+	for _, n := range [...]int64{int64(e.Kind), e.Timestamp, isNumber, e.Number, e.Start, e.End, length} {
+		b = appendNumber(b, n)
+	}
+	return b
+}
+
+// digest hashes entries and their values, each with its length before it, so that no two
+// sequences of them are one text. Small ones are gathered in a buffer. The zero value is ready.
 type digest struct {
 	h hash.Hash // nil while the buffer holds everything
 	b []byte
@@ -47,24 +74,9 @@ type digest struct {
 // gathered is how many bytes are hashed at once.
 const gathered = 4096
 
-func (d *digest) number(n int64) { d.b = binary.BigEndian.AppendUint64(d.b, uint64(n)) }
-
-func (d *digest) text(s string) {
-	d.number(int64(len(s)))
-	d.b = append(d.b, s...)
-}
-
 // entry adds an entry whose value, of that length, follows it.
 func (d *digest) entry(e *Entry, length int64) {
-	isNumber := int64(0)
-	if e.IsNumber {
-		isNumber = 1
-	}
-	d.text(e.Family)
-	d.text(e.Qualifier)
-	for _, n := range [...]int64{int64(e.Kind), e.Timestamp, isNumber, e.Number, e.Start, e.End, length} {
-		d.number(n)
-	}
+	d.b = appendEntry(d.b, e, length)
 	if len(d.b) > gathered {
 		d.flush()
 	}

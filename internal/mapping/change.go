@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
 	"github.com/bigtable-functions/bigtable-functions/internal/expr"
@@ -21,7 +20,8 @@ type Changes struct {
 	columns   map[string]*columnInfo
 	tableName string // in full
 	ordered   bool
-	today     atomic.Pointer[clock] // of the last change: the next one mostly commits on the same day
+	// The days of the last change, and of its cells: those of the next one are mostly the same.
+	today, cellDay lastDay
 }
 
 // CompileChanges compiles the output records of a change stream. The error is that of
@@ -68,11 +68,7 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 	if err := m.Check(r); err != nil {
 		return nil, 0, err
 	}
-	var cells, today clock
-	if last := m.today.Load(); last != nil {
-		today = *last
-	}
-	day := today.day
+	today, cells := m.today.clock(), m.cellDay.clock()
 	b := appendKey(append(make([]byte, 0, bodyBytes(r)), `{"rowKey":`...), m.change.Table.Key, r.RowKey)
 	b = appendBytes(append(b, `,"rowKeyBase64":`...), []byte(r.RowKey))
 	b = append(b, `,"type":"`...)
@@ -83,9 +79,6 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 		b = quoted(b, r.Cluster)
 	}
 	b = today.appendTime(append(b, `,"commitTime":`...), r.CommitTime)
-	if today.day != day {
-		m.today.Store(&clock{today.day, today.date})
-	}
 	b = strconv.AppendInt(append(b, `,"tieBreaker":`...), int64(r.TieBreaker), 10)
 	b = today.appendTime(append(b, `,"lowWatermark":`...), r.LowWatermark)
 	b = append(b, `,"entries":[`...)
@@ -100,6 +93,8 @@ func (m *Changes) Body(r *changestream.Record) (body []byte, filtered int, err e
 		}
 		b = m.appendEntry(b, &cells, i, e)
 	}
+	m.today.keep(today)
+	m.cellDay.keep(cells)
 	if filtered == len(r.Entries) && m.change.Filter.DropEmpty {
 		return nil, filtered, nil
 	}

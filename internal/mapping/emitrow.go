@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -161,7 +162,7 @@ func appendEscaped(b []byte, text string) ([]byte, bool) {
 
 // quoted appends text as JSON, and other bytes as an object that no text prints as.
 func quoted(b []byte, s string) []byte {
-	if out, ok := appendEscaped(b, s); ok {
+	if out, ok := appendText(b, []byte(s)); ok {
 		return out
 	}
 	return appendBase64(b, s)
@@ -197,6 +198,25 @@ func appendKey(b []byte, e cell.Encoding, key string) []byte {
 type clock struct {
 	day  int64  // since the epoch
 	date []byte // of the day, "2006-01-02T with the quote; nil before the first
+}
+
+// lastDay is the last day that a clock has known. It is safe for concurrent use.
+type lastDay struct{ last atomic.Pointer[clock] }
+
+// clock returns one that knows the day.
+func (d *lastDay) clock() clock {
+	if last := d.last.Load(); last != nil {
+		return *last
+	}
+	return clock{}
+}
+
+// keep keeps the day that a clock knows now.
+func (d *lastDay) keep(c clock) {
+	if last := d.last.Load(); c.date != nil && (last == nil || !last.knows(c.day)) {
+		kept := c // which alone is allocated, and only here
+		d.last.Store(&kept)
+	}
 }
 
 const (
@@ -248,11 +268,16 @@ func (c *clock) ofDay(b []byte, nanos int64) []byte {
 	b = twoDigits(append(b, ':'), seconds/60%60)
 	b = twoDigits(append(b, ':'), seconds%60)
 	if fraction > 0 {
-		b = append(b, '.')
-		for unit := int64(100_000_000); fraction > 0; unit /= 10 {
-			b = append(b, byte('0'+fraction/unit))
-			fraction %= unit
+		digits := [10]byte{'.'}
+		last := 0
+		for i := 9; i > 0; i-- {
+			digits[i] = byte('0' + fraction%10)
+			if last == 0 && fraction%10 > 0 {
+				last = i
+			}
+			fraction /= 10
 		}
+		b = append(b, digits[:last+1]...)
 	}
 	return append(b, 'Z', '"')
 }
