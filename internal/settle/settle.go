@@ -230,7 +230,7 @@ func (s *Settler) settle(h *head, outcomes []error) {
 			s.isApplied(r)
 		}
 	case errors.As(outcomes[0], &present):
-		l.before(s.without(rows, present.Qualifiers))
+		l.before(s.without(rows, present))
 	default: // rejected together
 		l.before(rows[len(rows)/2:])
 		l.before(rows[:len(rows)/2])
@@ -272,10 +272,10 @@ func (s *Settler) isApplied(r *mapping.Row) {
 }
 
 // without counts the rows whose markers are there as applied and returns the others.
-func (s *Settler) without(rows []*mapping.Row, markers []string) []*mapping.Row {
-	there := make(map[string]bool, len(markers))
-	for _, m := range markers {
-		there[m] = true
+func (s *Settler) without(rows []*mapping.Row, markers *writer.Present) []*mapping.Row {
+	there := make(map[string]bool, len(markers.Columns))
+	for _, c := range markers.Columns {
+		there[c.Qualifier] = true
 	}
 	var left []*mapping.Row
 	for _, r := range rows {

@@ -142,10 +142,10 @@ func (t *table) mutateUnless(conn Conn, c *call) btrpc.End {
 	if end.Err != nil || !end.Matched || !c.items[0].tell {
 		return end
 	}
-	found, err := t.rpc.Qualifiers(c.ctx, conn, c.rows[0].RowKey, c.items[0].unless)
+	found, err := t.rpc.Columns(c.ctx, conn, c.rows[0].RowKey, c.items[0].unless)
 	if err != nil {
 		return btrpc.End{Err: err}
 	}
-	c.present = &Present{Qualifiers: found}
+	c.present = &Present{Columns: found}
 	return end
 }

@@ -38,15 +38,16 @@ type lateRows struct {
 }
 
 // lateEntry holds the cells that a late application would write: none for an entry under a
-// token or marker, which the service would apply again only after a delete.
+// token or a condition, which the service would apply again only after a delete.
 type lateEntry struct {
-	cells map[uint64]uint64 // of family, qualifier and time → of the value
-	until time.Time
+	cells  map[uint64]uint64 // of family, qualifier and time → of the value
+	unless *bigtablepb.RowFilter
+	until  time.Time
 }
 
 // add remembers an entry whose call may be applied until then.
 func (l *lateRows) add(it *item, until time.Time) {
-	e := lateEntry{until: until}
+	e := lateEntry{unless: it.unless, until: until}
 	if it.unless == nil {
 		for _, m := range it.row.GetMutations() {
 			if set := m.GetSetCell(); set != nil {
@@ -81,8 +82,12 @@ func (l *lateRows) wait(row *bigtablepb.MutateRowsRequest_Entry, now time.Time) 
 }
 
 // conflict reports whether applying e after the row leaves something else than applying
-// it before: the row deletes, or sets one of its cells to another value.
+// it before: the row deletes, or sets one of its cells to another value. If e is conditional
+// and the row leaves what its condition looks for, e is not applied after it.
 func (l *lateRows) conflict(e lateEntry, row *bigtablepb.MutateRowsRequest_Entry) bool {
+	if e.unless != nil && writesWhatItTests(row, e.unless) {
+		return false
+	}
 	for _, m := range row.GetMutations() {
 		switch m := m.GetMutation().(type) {
 		case *bigtablepb.Mutation_DeleteFromColumn_, *bigtablepb.Mutation_DeleteFromFamily_, *bigtablepb.Mutation_DeleteFromRow_:

@@ -34,6 +34,7 @@ import (
 	"cloud.google.com/go/bigtable/apiv2/bigtablepb"
 	"google.golang.org/grpc"
 
+	"github.com/bigtable-functions/bigtable-functions/internal/btrpc"
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
@@ -59,12 +60,12 @@ type Entry struct {
 // Present is the outcome of an entry with Tell that was not applied, because its row has
 // cells that Unless yields. Nothing is known to be wrong with the entry.
 type Present struct {
-	Qualifiers []string // of these cells, each once, as they were just after the call
+	Columns []btrpc.Column // that Unless yields, as they were just after the call
 }
 
 // Error implements error.
 func (p *Present) Error() string {
-	return fmt.Sprintf("not applied: %d of the columns of its condition are there", len(p.Qualifiers))
+	return fmt.Sprintf("not applied: %d of the columns of its condition are there", len(p.Columns))
 }
 
 // Conn is a connection to one instance, as btrpc dials it.

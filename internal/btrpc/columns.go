@@ -11,20 +11,26 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Qualifiers makes one attempt to read which columns of a row the filter yields: their
-// qualifiers, without the values, in the service's order. The filter must yield columns of
-// one family.
-func (t *Table) Qualifiers(ctx context.Context, cc grpc.ClientConnInterface, key []byte, filter *bigtablepb.RowFilter) ([]string, error) {
+// Column is a column of a row, with its newest value.
+type Column struct {
+	Qualifier string
+	Value     []byte
+}
+
+// Columns makes one attempt to read which columns of a row the filter yields, each with the
+// newest value that it yields, in the service's order. The filter must yield columns of one
+// family.
+func (t *Table) Columns(ctx context.Context, cc grpc.ClientConnInterface, key []byte, filter *bigtablepb.RowFilter) ([]Column, error) {
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, t.header))
 	defer cancel()
 	table, view := t.target()
 	stream, err := bigtablepb.NewBigtableClient(cc).ReadRows(ctx, &bigtablepb.ReadRowsRequest{
-		TableName: table, AuthorizedViewName: view, AppProfileId: t.profile, RowsLimit: 1, Rows: &bigtablepb.RowSet{RowKeys: [][]byte{key}}, Filter: namesOnly(filter),
+		TableName: table, AuthorizedViewName: view, AppProfileId: t.profile, RowsLimit: 1, Rows: &bigtablepb.RowSet{RowKeys: [][]byte{key}}, Filter: newestOnly(filter),
 	})
 	if err != nil {
 		return nil, err
 	}
-	var found []string
+	var found []Column
 	open := false // a row has begun and not ended
 	for {
 		res, err := stream.Recv()
@@ -42,18 +48,20 @@ func (t *Table) Qualifiers(ctx context.Context, cc grpc.ClientConnInterface, key
 				continue
 			}
 			if q := c.GetQualifier(); q != nil {
-				found = append(found, string(q.GetValue()))
+				found = append(found, Column{Qualifier: string(q.GetValue())})
+			}
+			if n := len(found); n > 0 { // a value may come in several chunks
+				found[n-1].Value = append(found[n-1].Value, c.GetValue()...)
 			}
 			open = !c.GetCommitRow()
 		}
 	}
 }
 
-// namesOnly leaves one cell without a value of each column that the filter yields.
-func namesOnly(filter *bigtablepb.RowFilter) *bigtablepb.RowFilter {
+// newestOnly leaves one cell of each column that the filter yields.
+func newestOnly(filter *bigtablepb.RowFilter) *bigtablepb.RowFilter {
 	return &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_Chain_{Chain: &bigtablepb.RowFilter_Chain{Filters: []*bigtablepb.RowFilter{
 		filter,
 		{Filter: &bigtablepb.RowFilter_CellsPerColumnLimitFilter{CellsPerColumnLimitFilter: 1}},
-		{Filter: &bigtablepb.RowFilter_StripValueTransformer{StripValueTransformer: true}},
 	}}}}
 }

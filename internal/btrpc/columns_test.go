@@ -17,9 +17,9 @@ func (s *server) ReadRows(r *bigtablepb.ReadRowsRequest, st bigtablepb.Bigtable_
 	return s.rows(r, st)
 }
 
-func TestTheQualifiersOfARowAreReadWholeOrNotAtAll(t *testing.T) {
+func TestTheColumnsOfARowAreReadWholeOrNotAtAll(t *testing.T) {
 	cell := func(qualifier string, commit, reset bool) *bigtablepb.ReadRowsResponse_CellChunk {
-		c := &bigtablepb.ReadRowsResponse_CellChunk{RowKey: []byte("k"), Qualifier: wrapperspb.Bytes([]byte(qualifier))}
+		c := &bigtablepb.ReadRowsResponse_CellChunk{RowKey: []byte("k"), Qualifier: wrapperspb.Bytes([]byte(qualifier)), Value: []byte("of " + qualifier)}
 		switch {
 		case commit:
 			c.RowStatus = &bigtablepb.ReadRowsResponse_CellChunk_CommitRow{CommitRow: true}
@@ -31,12 +31,16 @@ func TestTheQualifiersOfARowAreReadWholeOrNotAtAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		chunks []*bigtablepb.ReadRowsResponse_CellChunk
 		err    error
-		want   []string
+		want   []string // qualifier=value
 		fails  bool
 	}{
-		"none":          {},
-		"two":           {chunks: []*bigtablepb.ReadRowsResponse_CellChunk{cell("a", false, false), cell("\x00\xff", true, false)}, want: []string{"a", "\x00\xff"}},
-		"begun anew":    {chunks: []*bigtablepb.ReadRowsResponse_CellChunk{cell("a", false, false), cell("", false, true), cell("b", true, false)}, want: []string{"b"}},
+		"none":       {},
+		"two":        {chunks: []*bigtablepb.ReadRowsResponse_CellChunk{cell("a", false, false), cell("\x00\xff", true, false)}, want: []string{"a=of a", "\x00\xff=of \x00\xff"}},
+		"begun anew": {chunks: []*bigtablepb.ReadRowsResponse_CellChunk{cell("a", false, false), cell("", false, true), cell("b", true, false)}, want: []string{"b=of b"}},
+		"a value in two chunks": {chunks: []*bigtablepb.ReadRowsResponse_CellChunk{
+			cell("a", false, false),
+			{Value: []byte(", and more"), RowStatus: &bigtablepb.ReadRowsResponse_CellChunk_CommitRow{CommitRow: true}},
+		}, want: []string{"a=of a, and more"}},
 		"cut":           {chunks: []*bigtablepb.ReadRowsResponse_CellChunk{cell("a", false, false)}, fails: true},
 		"a late status": {chunks: []*bigtablepb.ReadRowsResponse_CellChunk{cell("a", true, false)}, err: status.Error(codes.Unavailable, ""), fails: true},
 	} {
@@ -49,7 +53,11 @@ func TestTheQualifiersOfARowAreReadWholeOrNotAtAll(t *testing.T) {
 			}
 			return c.err
 		}})
-		got, err := table.Qualifiers(t.Context(), cc, []byte("k"), &bigtablepb.RowFilter{})
+		columns, err := table.Columns(t.Context(), cc, []byte("k"), &bigtablepb.RowFilter{})
+		var got []string
+		for _, c := range columns {
+			got = append(got, c.Qualifier+"="+string(c.Value))
+		}
 		if (err != nil) != c.fails || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q %v", name, got, err)
 		}
