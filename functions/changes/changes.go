@@ -116,10 +116,13 @@ func New(cfg Config) (http.Handler, error) {
 		if c.OnFailure == pipeline.PolicyDeadLetter && cfg.DeadLetters == nil {
 			return nil, fmt.Errorf("changes.%s says onFailure: dead-letter, and there is nowhere to put dead letters", c.Name)
 		}
-		emit, err := mapping.CompileChanges(c)
-		if err != nil { // lint warns of it
-			cfg.Logger.Warn("a change stream is not read", "stream", c.Name, "error", err)
+		if err := c.Served(); err != nil { // lint warns of it
+			cfg.Logger.Warn("a change stream is not read", "stream", c.Name, "error", fmt.Errorf("%s: changes.%s: %w", c.Pos, c.Name, err))
 			continue
+		}
+		emit, err := mapping.CompileChanges(c)
+		if err != nil {
+			return nil, err
 		}
 		name := c.Table.Ref().String()
 		f.streams = append(f.streams, &stream{

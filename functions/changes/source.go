@@ -7,6 +7,7 @@ import (
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changeread"
 	"github.com/bigtable-functions/bigtable-functions/internal/changestream"
+	"github.com/bigtable-functions/bigtable-functions/internal/mapping"
 	"github.com/bigtable-functions/bigtable-functions/internal/relay"
 )
 
@@ -14,6 +15,14 @@ import (
 type unit struct {
 	record *changestream.Record // nil: a heartbeat
 	at     changestream.Position
+	made   *made // nil: the record is the whole change, and made when it is sent
+}
+
+// made is what a change became while it was read.
+type made struct {
+	outputs  []mapping.Output
+	filtered int // entries
+	err      error
 }
 
 func (u unit) size() relay.Size {
@@ -34,9 +43,9 @@ func (u unit) place() place {
 type source struct {
 	changeread.Reader
 	idleStop bool
-	// refuse, if it is not nil, returns an error for a change at which the reading ends:
-	// nothing after it may be sent before it.
-	refuse func(*changestream.Record) error
+	// make, if it is not nil, makes the records of a change. An error ends the reading at that
+	// change: nothing after it may be sent before it.
+	make func(*changestream.Record) (*made, error)
 
 	seen    *Seen                                            // counts all that comes
 	changes int64                                            // yielded
@@ -55,13 +64,15 @@ func (s *source) Read(ctx context.Context, yield func(unit) bool) (err error) {
 			s.beats++
 			return yield(unit{at: item.Heartbeat.Position}) && !s.idle(), nil
 		}
-		if s.refuse != nil {
-			if err := s.refuse(item.Record); err != nil {
+		u := unit{record: item.Record, at: item.Record.Position}
+		if s.make != nil {
+			var err error
+			if u.made, err = s.make(item.Record); err != nil {
 				return false, err
 			}
 		}
 		s.changes, s.beats = s.changes+1, 0
-		return yield(unit{record: item.Record, at: item.Record.Position}), nil
+		return yield(u), nil
 	})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/bigtable-functions/bigtable-functions/internal/changeread"
@@ -48,8 +49,8 @@ type Visit struct {
 	// Missed is the largest number of heartbeats in a row that were due and did not come.
 	Missed int64
 	Seen
-	// Filtered are the entries that the filter has left out, Skipped the changes of which it
-	// has left nothing (dropEmpty).
+	// Filtered are the entries that the filter has left out, Skipped the changes that make no
+	// record: by dropEmpty, when, or a forEach without elements.
 	Filtered, Skipped int64
 	// LowWatermark is that of the last position; zero where nothing was acknowledged.
 	LowWatermark time.Time
@@ -191,9 +192,7 @@ func (w *work) relay(ctx, slice context.Context) (r result, err error) {
 		Table: w.table, Conn: w.cfg.Conn, Opening: opening, End: w.change.End, Heartbeat: w.cfg.Heartbeat, MaxBytes: w.change.MaxRecordBytes,
 		Reading: w.cfg.reading(ctx, w.change),
 	}}
-	if !w.goesOn() {
-		w.source.refuse = w.refuse
-	}
+	w.source.make = w.maker()
 	return relay.Run(ctx, slice, relay.Job[unit, place]{
 		Source: w.source, Sink: sink, Size: unit.size, Map: w.appendTo, GiveUp: w.giveUp,
 		Position: unit.place,
@@ -248,10 +247,13 @@ func (w *work) open(ctx context.Context) (changestream.Opening, error) {
 	return o, nil
 }
 
-// appendTo makes the record of a change.
+// appendTo makes the records of a change, or takes those that were made while it was read.
 func (w *work) appendTo(u unit, to []relay.Record) ([]relay.Record, error) {
-	if u.record == nil {
+	switch {
+	case u.record == nil:
 		return to, nil
+	case u.made != nil:
+		return w.appendMade(u, to)
 	}
 	body, filtered, err := w.emit.Body(u.record)
 	if err != nil {
@@ -264,7 +266,53 @@ func (w *work) appendTo(u unit, to []relay.Record) ([]relay.Record, error) {
 	}
 	return append(to, relay.Record{
 		Scope: w.id.Table, Key: w.emit.ID(u.record), Index: relay.Single, Body: body, OrderingKey: w.emit.OrderingKey(u.record),
+		Attributes: w.emit.Attributes(),
 	}), nil
+}
+
+func (w *work) appendMade(u unit, to []relay.Record) ([]relay.Record, error) {
+	w.visit.Filtered += int64(u.made.filtered)
+	if u.made.err != nil {
+		return to, u.made.err
+	}
+	if len(u.made.outputs) == 0 {
+		w.visit.Skipped++
+		return to, nil
+	}
+	id := w.emit.ID(u.record)
+	for _, o := range u.made.outputs {
+		to = append(to, relay.Record{
+			Scope: w.id.Table, Key: id, Index: o.Index, Body: o.Body, OrderingKey: o.OrderingKey, Attributes: o.Attributes,
+		})
+	}
+	return to, nil
+}
+
+// maker returns what the source makes of each change; nil if there is nothing that it must see
+// before the change is put into one batch with later ones of its row.
+func (w *work) maker() func(*changestream.Record) (*made, error) {
+	switch {
+	case w.emit.IsWhole() && w.goesOn():
+		return nil
+	case w.emit.IsWhole():
+		return func(r *changestream.Record) (*made, error) { return nil, w.refused(w.emit.Check(r)) }
+	}
+	changer := w.emit.New()
+	return func(r *changestream.Record) (*made, error) {
+		outs, filtered, err := changer.Change(r)
+		if err != nil && !w.goesOn() {
+			return nil, w.refused(err)
+		}
+		return &made{slices.Clone(outs), filtered, err}, nil
+	}
+}
+
+// refused returns why the reading ends at a change that cannot be delivered; nil for nil.
+func (w *work) refused(err error) error {
+	if err != nil {
+		return undeliverable(err)
+	}
+	return nil
 }
 
 // undeliverable returns why the stream does not go on, under onFailure: fail, behind a change
@@ -276,15 +324,6 @@ func undeliverable(err error) error {
 // goesOn reports whether the stream goes on behind a change that cannot be delivered.
 func (w *work) goesOn() bool {
 	return w.change.OnFailure == pipeline.PolicyDrop || w.change.OnFailure == pipeline.PolicyDeadLetter
-}
-
-// refuse returns why a change cannot be delivered, before it and later ones of its row
-// are put into one batch.
-func (w *work) refuse(r *changestream.Record) error {
-	if err := w.emit.Check(r); err != nil {
-		return undeliverable(err)
-	}
-	return nil
 }
 
 // giveUp hands what can never be delivered to the stream's policy.

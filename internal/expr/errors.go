@@ -127,18 +127,27 @@ func syntaxHint(message string) string {
 
 func (env *Env) undeclaredMessage(name string, e pipeline.Expr) string {
 	has, field := "mapping", "a field of the record is event"
-	if env.table != nil {
+	isChange := env.table != nil && !env.rows
+	switch {
+	case env.rows:
 		has, field = "scan", "a column of the row is row.FAMILY"
+	case isChange:
+		has, field = "change stream", "the entries of the change are change.entries"
 	}
 	switch head, _, _ := strings.Cut(name, "."); {
 	case name == "if" && strings.Contains(e.Source, "if("):
 		return "there is no if: write CONDITION ? A : B, all of it in single quotes"
 	case head == "item":
 		return "item is known only inside a " + has + " that has forEach"
+	case head == "change" && isChange:
+		return "change has the fields rowKey, type, cluster, commitTime, tieBreaker, lowWatermark and entries"
 	case head == "message" && env.table == nil:
 		return "message has the fields id, publishTime, orderingKey, attributes and subscription"
 	}
-	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it%s; %s.%s", name, quoted(name, e), field, name)
+	if !isChange {
+		field += "." + name
+	}
+	return fmt.Sprintf("%s is neither a variable nor a function here: to mean the text, quote it%s; %s", name, quoted(name, e), field)
 }
 
 // splitTypes cuts "(string, map(string, dyn))" or "string.(int)" at its top-level commas.

@@ -37,7 +37,8 @@ const (
 // Env is the vocabulary that expressions of one kind of place share.
 type Env struct {
 	cel   *cel.Env
-	table *pipeline.Table // of rows; nil for records
+	table *pipeline.Table // of rows and changes; nil for records
+	rows  bool            // it has the variable row
 	costs costs
 }
 
@@ -92,7 +93,7 @@ type Program struct {
 	want  Want
 	env   *cel.Env
 	costs costs
-	table *pipeline.Table // whose rows it sees; nil for records
+	table *pipeline.Table // whose rows or changes it sees; nil for records
 	ast   *cel.Ast
 	prog  cel.Program
 	fast  fastFunc   // nil where the expression has no fast form
@@ -110,7 +111,7 @@ func (env *Env) Compile(e pipeline.Expr, want Want) (*Program, error) {
 	if issues.Err() != nil {
 		return nil, env.compileErrors(e, parsed.NativeRep().Expr(), issues.Errors())
 	}
-	if env.table != nil {
+	if env.rows {
 		if err := checkFamilies(e, env.table, checked.NativeRep()); err != nil {
 			return nil, err
 		}

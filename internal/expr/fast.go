@@ -72,10 +72,10 @@ func fastIdent(name string) fastFunc {
 	case "message.orderingKey":
 		return func(v *Vars) (any, bool) { return v.Message.OrderingKey, true }
 	case "rowKey":
-		return fastRow(name)
+		return fastVariable(name)
 	}
-	if _, _, ok := splitColumn(name); ok {
-		return fastRow(name)
+	if _, _, ok := splitColumn(name); ok || strings.HasPrefix(name, "change.") {
+		return fastVariable(name)
 	}
 	return nil
 }

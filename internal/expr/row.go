@@ -77,7 +77,7 @@ func NewRowEnv(t *pipeline.Table, withItem bool) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.table = t
+	env.table, env.rows = t, true
 	return env, nil
 }
 
@@ -268,13 +268,13 @@ func (r *Row) all() map[string]any {
 	return all
 }
 
-// fastRow is fastIdent for the vocabulary of rows.
-func fastRow(name string) fastFunc {
+// fastVariable is fastIdent for the vocabularies of rows and changes.
+func fastVariable(name string) fastFunc {
 	return func(v *Vars) (any, bool) {
-		if v.Row == nil {
+		if v.Row == nil && v.Change == nil {
 			return nil, false
 		}
-		value, ok := v.Row.resolve(name)
+		value, ok := v.ResolveName(name)
 		_, failed := value.(*types.Err)
 		return value, ok && !failed
 	}

@@ -119,7 +119,7 @@ func (s shaper) of(e ast.Expr) *Shape {
 
 func (s shaper) variable(name string) *Shape {
 	switch name {
-	case "rowKey":
+	case "rowKey", "change.rowKey":
 		return declaredShape(s.table.Key.Kind)
 	case "item":
 		return s.item

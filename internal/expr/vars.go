@@ -20,7 +20,8 @@ type Message struct {
 	Subscription string
 }
 
-// Vars is what an expression can see: in write, Event, Raw and Message; in emit, Row.
+// Vars is what an expression can see: in write, Event, Raw and Message; in the emit of a
+// scan, Row; in that of a change stream, Change.
 // Event and Item hold decoded JSON: nil, bool, int64, uint64, float64, cell.Inexact, string,
 // []any or map[string]any.
 type Vars struct {
@@ -29,18 +30,22 @@ type Vars struct {
 	Raw     []byte
 	Message *Message
 	Row     *Row
+	Change  *Change
 }
 
 // ResolveName is for the interpreter.
 func (v *Vars) ResolveName(name string) (any, bool) {
-	if v.Row != nil && name != "item" {
+	switch {
+	case name == "item":
+		return v.Item, true
+	case v.Row != nil:
 		return v.Row.resolve(name)
+	case v.Change != nil:
+		return v.Change.resolve(name)
 	}
 	switch name {
 	case "event":
 		return v.Event, true
-	case "item":
-		return v.Item, true
 	case "raw":
 		return v.Raw, true
 	case "message.id":

@@ -154,6 +154,10 @@ func compile(p *pipeline.Pipeline) (w *mapping.Write, emits []*mapping.Emit, err
 			errs = append(errs, filterError(s, err))
 		}
 	}
+	for _, ch := range p.Changes {
+		_, err := mapping.CompileChanges(ch)
+		errs = append(errs, err)
+	}
 	return w, emits, errors.Join(errs...)
 }
 

@@ -13,26 +13,31 @@ import (
 	"github.com/bigtable-functions/bigtable-functions/internal/pipeline"
 )
 
-// Changes makes output records of the changes of a change stream: each change whole, with
-// the entries that its filter takes. It is safe for concurrent use.
+// Changes makes output records of the changes of a change stream, with the entries that its
+// filter takes: each change whole, or what emit says. It is safe for concurrent use.
 type Changes struct {
+	template
 	change    *pipeline.Change
 	columns   map[string]*columnInfo
 	tableName string // in full
-	ordered   bool
+	// byRowKey says that the bytes of the row key are the ordering key's source, which a key
+	// has also if it has no value in its declared encoding.
+	byRowKey bool
 	// The days of the last change, and of its cells: those of the next one are mostly the same.
 	today, cellDay lastDay
 }
 
-// CompileChanges compiles the output records of a change stream. The error is that of
-// Served, with its place.
+// CompileChanges compiles what a change stream makes of a change. Its error joins all faults,
+// each with file, line and column.
 func CompileChanges(c *pipeline.Change) (*Changes, error) {
-	if err := c.Served(); err != nil {
-		return nil, fmt.Errorf("%s: changes.%s: %w", c.Pos, c.Name, err)
+	vocabulary := func(withItem bool) (*expr.Env, error) { return expr.NewChangeEnv(c.Table, withItem) }
+	t, err := compileTemplate(c.Emit, c.To.PubSub, vocabulary)
+	if err != nil {
+		return nil, err
 	}
-	m := &Changes{change: c, columns: declaredColumns(c.Table), tableName: c.Table.Ref().String()}
-	if sink := c.To.PubSub; sink != nil {
-		m.ordered = !sink.OrderBy.IsZero()
+	m := &Changes{template: t, change: c, columns: declaredColumns(c.Table), tableName: c.Table.Ref().String()}
+	if t.orderBy != nil && t.orderBy.Source().Source == "rowKey" {
+		m.orderBy, m.byRowKey = nil, true
 	}
 	return m, nil
 }
@@ -43,9 +48,15 @@ var errOversize = errors.New("it has more bytes than maxRecordBytes")
 // ID returns the id of a change, the same whenever and wherever it is read.
 func (m *Changes) ID(r *changestream.Record) string { return r.ID(m.tableName) }
 
+// IsWhole reports whether each change makes one record, which is its Body. Otherwise a Changer
+// makes the records.
+func (m *Changes) IsWhole() bool {
+	return m.when == nil && m.forEach == nil && m.fields == nil && m.orderBy == nil && m.fixed != nil
+}
+
 // OrderingKey returns the hex of a hash of the row key, where the file asks for one.
 func (m *Changes) OrderingKey(r *changestream.Record) string {
-	if !m.ordered {
+	if !m.byRowKey {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(r.RowKey))

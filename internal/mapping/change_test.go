@@ -83,19 +83,3 @@ func TestAChangeBecomesARecordWithAllThatItHolds(t *testing.T) {
 		t.Errorf("%v: %s", err, body)
 	}
 }
-
-func TestWhatIsNotServedOfAChangeStreamIsRefused(t *testing.T) {
-	for options, want := range map[string]string{
-		`to: {pubsub: {topic: out}}`:                                                             "",
-		`snapshot: true, to: {log: {}}`:                                                          "snapshot",
-		`to: {pubsub: {topic: out, attributes: {a: '"x"'}}}`:                                     "no attributes",
-		`to: {pubsub: {topic: out, orderBy: '"x"'}}`:                                             "by rowKey",
-		`emit: {a: change.rowKey}, to: {log: {}}`:                                                "emit",
-		`selectedCell: {family: cf, qualifier: total, cluster: c1, format: json}, to: {log: {}}`: "selectedCell",
-	} {
-		_, err := compiledChanges(t, options+`, table: plain`)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", options, err, want)
-		}
-	}
-}

@@ -7,7 +7,7 @@ import (
 )
 
 // Draft is Parse for a caller that reports all faults of a file at once. Beside an error it
-// returns the mappings and scans whose expressions will have the same meaning once the faults
+// returns the mappings, scans and change streams whose expressions will have the same meaning once the faults
 // are mended. They are good only for compiling these expressions: names that do not resolve
 // have stand-ins. The result is nil if the file cannot be read at all.
 func Draft(data []byte, o Options) (*Pipeline, error) {
@@ -29,7 +29,7 @@ func Draft(data []byte, o Options) (*Pipeline, error) {
 
 // trim leaves what Draft returns beside an error.
 func (b *builder) trim() {
-	b.p.Changes, b.p.Tests = nil, nil
+	b.p.Tests = nil
 	if w := b.p.Write; w != nil {
 		w.Mappings = slices.DeleteFunc(w.Mappings, func(m *Mapping) bool {
 			return unsure[mappingDoc](b, m.Place(), "forEach") // item is bound, or not
@@ -40,6 +40,9 @@ func (b *builder) trim() {
 	}
 	b.p.Scans = slices.DeleteFunc(b.p.Scans, func(s *Scan) bool {
 		return s.Table == nil || b.unsure[s.Table] || unsure[scanDoc](b, child("scans", s.Name), "forEach")
+	})
+	b.p.Changes = slices.DeleteFunc(b.p.Changes, func(c *Change) bool {
+		return c.Table == nil || b.unsure[c.Table] || unsure[changeDoc](b, child("changes", c.Name), "forEach")
 	})
 	for _, s := range b.p.Scans {
 		if b.faulty(child(child("scans", s.Name), "cells")) {

@@ -532,7 +532,7 @@ func TestADraftLeavesOutWhatAFaultMayHaveChanged(t *testing.T) {
 	data := []byte(minimal + "  skip: true\n  onFailure: nope\nscans:\n" +
 		"  sound: {table: orders, emit: {id: rowKey}, limit: 0, to: {log: {}}}\n" +
 		"  lost: {table: elsewhere, emit: {id: rowKey}, to: {log: {}}}\n" +
-		"changes: {all: {table: orders, appProfile: single, to: {log: {}}}}\n")
+		"changes:\n  all: {table: orders, appProfile: single, to: {log: {}}}\n  gone: {table: elsewhere, appProfile: single, to: {log: {}}}\n")
 	if p, err := Parse(data, Options{}); err == nil || p != nil {
 		t.Errorf("Parse gave %v, %v", p, err)
 	}
@@ -540,7 +540,8 @@ func TestADraftLeavesOutWhatAFaultMayHaveChanged(t *testing.T) {
 	if err == nil || p == nil {
 		t.Fatalf("Draft gave %v, %v", p, err)
 	}
-	if len(p.Write.Mappings) != 1 || p.Write.Skip.Source != "true" || len(p.Scans) != 1 || p.Scans[0].Name != "sound" || p.Changes != nil {
+	if len(p.Write.Mappings) != 1 || p.Write.Skip.Source != "true" || len(p.Scans) != 1 || p.Scans[0].Name != "sound" ||
+		len(p.Changes) != 1 || p.Changes[0].Name != "all" {
 		t.Errorf("%+v, scans %+v", p, p.Scans)
 	}
 	if p, err := Draft([]byte("a: [\n"), Options{}); err == nil || p != nil {

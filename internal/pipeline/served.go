@@ -41,19 +41,13 @@ func (s Sink) Served() error {
 
 // Served returns an error where this version cannot read the change stream as the file says.
 func (c *Change) Served() error {
-	switch sink := c.To.PubSub; {
-	case !c.To.Log && sink == nil:
+	switch {
+	case !c.To.Log && c.To.PubSub == nil:
 		return fmt.Errorf("this version sends changes to pubsub and log, and not to %s", c.To.Kind())
-	case c.Emit != nil:
-		return errors.New("this version delivers whole changes, without when, forEach and emit")
 	case c.SelectedCell != nil:
 		return errors.New("this version delivers whole changes, without selectedCell")
 	case c.Snapshot:
 		return errors.New("this version delivers changes alone, without snapshot")
-	case sink != nil && len(sink.Attributes) > 0:
-		return errors.New("this version gives the messages of changes no attributes of the file")
-	case sink != nil && !sink.OrderBy.IsZero() && sink.OrderBy.Source != "rowKey":
-		return errors.New("this version orders changes by rowKey, and by nothing else")
 	}
 	return nil
 }

@@ -13,7 +13,12 @@ import (
 
 // runChange runs a test of the record that a change stream makes of a change.
 func runChange(t *pipeline.Test) []Problem {
-	compiled, err := mapping.CompileChanges(t.Change.Change)
+	of := t.Change.Change
+	err := of.Served()
+	var compiled *mapping.Changes
+	if err == nil {
+		compiled, err = mapping.CompileChanges(of)
+	}
 	if err != nil {
 		return []Problem{{Pos: t.Pos, Text: "this test cannot be run: " + err.Error()}}
 	}
@@ -21,15 +26,8 @@ func runChange(t *pipeline.Test) []Problem {
 	if len(problems) > 0 {
 		return problems
 	}
-	body, _, err := compiled.Body(change)
-	if err != nil {
-		return append(checkRecords(t, nil), checkRejected(t, []*mapping.Rejection{{Err: err}})...)
-	}
-	var outputs []mapping.Output
-	if body != nil {
-		outputs = []mapping.Output{{Body: body}}
-	}
-	return append(checkRecords(t, outputs), checkRejected(t, nil)...)
+	outputs, _, err := compiled.New().Change(change)
+	return checkOutputs(t, "changes."+of.Name, outputs, err)
 }
 
 // readChange makes the change that the service would send.

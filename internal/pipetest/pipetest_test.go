@@ -388,7 +388,10 @@ tests:
 		"a record instead": {short(large, "{records: [{}]}"), "maxRecordBytes"},
 		"no integer":       {short(`{kind: ADD_TO_CELL, family: sums, qualifier: hits, timestamp: "1970-01-01T00:00:01Z", value: x}`, "{records: []}"), "integer of 64 bits"},
 		"an empty range":   {short(`{kind: DELETE_CELLS, family: cf, qualifier: a, range: {from: "1970-01-01T00:00:02Z", to: "1970-01-01T00:00:01Z"}}`, "{records: []}"), "ends before it begins"},
-		"emit":             {strings.Replace(file, "to: {log: {}}", "emit: {a: change.rowKey}, to: {log: {}}", 1), "without when, forEach and emit"},
+		"emit":             {strings.Replace(short("{kind: DELETE_FAMILY, family: cf}", `{records: [{a: a, k: DELETE_FAMILY}]}`), "to: {log: {}}", "emit: {a: change.rowKey, k: 'change.entries[0].kind'}, to: {log: {}}", 1), ""},
+		"emit differs":     {strings.Replace(short("{kind: DELETE_FAMILY, family: cf}", `{records: [{a: b}]}`), "to: {log: {}}", "emit: {a: change.rowKey}, to: {log: {}}", 1), `+ {"a":"a"}`},
+		"when":             {strings.Replace(short("{kind: DELETE_FAMILY, family: cf}", `{records: []}`), "to: {log: {}}", "when: change.type == 'USER', to: {log: {}}", 1), ""},
+		"emit that fails":  {strings.Replace(short("{kind: DELETE_FAMILY, family: cf}", `{rejected: [{at: emit.a, error: no such key}]}`), "to: {log: {}}", "emit: {a: 'change.entries[0].value'}, to: {log: {}}", 1), ""},
 	} {
 		got := printed(t, c.file)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {

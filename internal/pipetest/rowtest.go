@@ -24,14 +24,19 @@ func runRow(t *pipeline.Test) []Problem {
 		return []Problem{{Pos: t.Row.Scan.Pos, Text: err.Error()}}
 	}
 	outputs, err := emit.Row(row)
-	if err != nil {
-		r := &mapping.OutputError{Err: err}
-		errors.As(err, &r)
-		// A place in the test is one within the scan.
-		place := strings.TrimPrefix(r.Place, "scans."+t.Row.Scan.Name+".")
-		return append(checkRecords(t, nil), checkRejected(t, []*mapping.Rejection{{Place: place, Err: r.Err}})...)
+	return checkOutputs(t, "scans."+t.Row.Scan.Name, outputs, err)
+}
+
+// checkOutputs compares what was made of a row or a change, or why nothing could be made. within
+// is the scan or the change stream: a place in the test is one in it.
+func checkOutputs(t *pipeline.Test, within string, outputs []mapping.Output, err error) []Problem {
+	if err == nil {
+		return append(checkRecords(t, outputs), checkRejected(t, nil)...)
 	}
-	return append(checkRecords(t, outputs), checkRejected(t, nil)...)
+	r := &mapping.OutputError{Err: err}
+	errors.As(err, &r)
+	place := strings.TrimPrefix(r.Place, within+".")
+	return append(checkRecords(t, nil), checkRejected(t, []*mapping.Rejection{{Place: place, Err: r.Err}})...)
 }
 
 // readRow makes the row that a scan would read.
